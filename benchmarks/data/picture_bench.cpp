@@ -14,7 +14,7 @@ namespace {
 
 double pictures_a_second(const std::string& folder, bool trains, int threads, int64_t batch, double least) {
   const auto samples =
-      std::make_shared<PictureSamples>(PictureFolder::open(folder), PictureOptions{.side = 224, .augment = trains});
+      std::make_shared<PictureSamples>(PictureFolder::open(folder), PictureOptions{.width = 224, .augment = trains});
   Batches batches(samples, {.batch_size = batch, .seed = 1, .threads = threads});
   for (int i = 0; i < 4; ++i) batches.next();  // waits until the prefetch queue is full
   const auto began = std::chrono::steady_clock::now();

@@ -116,12 +116,12 @@ TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
     train(c);
     EXPECT_THAT(metric(c, "sampler_difference"), Each(0.0)) << testing::PrintToString(runs[i]);
   }
-  const run::Config other =
-      policy("other", {"--rollout.canonical=false", "--precision.mode=bf16", "--model.hidden=96", "--model.ffn=900"});
+  // In bf16 some processors round both to the same logits.
+  const run::Config other = policy("other", {"--rollout.canonical=false", "--model.hidden=96", "--model.ffn=900"});
   train(other);
   const std::vector<double> difference = metric(other, "sampler_difference");
   EXPECT_GT(*std::max_element(difference.begin(), difference.end()), 0);
-  EXPECT_THAT(difference, Each(testing::Lt(0.1)));
+  EXPECT_THAT(difference, Each(testing::Lt(1e-3)));
 }
 
 TEST_F(PolicyRuns, ContinueBitForBit) {

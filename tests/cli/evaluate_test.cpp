@@ -91,10 +91,10 @@ TEST_F(Evaluate, RendersByTheTemplateOfAnAdapter) {
 }
 
 TEST_F(Evaluate, RefusesOptionsWithoutEffect) {
-  EXPECT_THAT(evaluate({}).err, HasSubstr("exactly one of --perplexity and --tasks"));
+  EXPECT_THAT(evaluate({}).err, HasSubstr("exactly one of --perplexity, --tasks and --pictures"));
   EXPECT_THAT(evaluate({"--perplexity", "x", "--shots", "1", "--kv-cache", "1MiB"}).err,
-              HasSubstr("--shots and --kv-cache have no effect on --perplexity"));
-  EXPECT_THAT(on_tasks({"--stride", "2"}).err, HasSubstr("--stride has no effect on --tasks"));
+              HasSubstr("--shots and --kv-cache have no effect without --tasks"));
+  EXPECT_THAT(on_tasks({"--stride", "2"}).err, HasSubstr("--stride has no effect without --perplexity"));
   EXPECT_THAT(on_tasks({"--chat-template"}).err, HasSubstr("has no chat template; leave out --chat-template"));
   EXPECT_THAT(evaluate({"--tasks", "arc_eazy"}).err, HasSubstr("did you mean `arc_easy`?"));
 }

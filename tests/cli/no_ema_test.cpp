@@ -55,7 +55,7 @@ class NoEma : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(NoEma, IsAnOptionOfEveryCommandThatReadsARun) {
+TEST_F(NoEma, BelongsToEveryCommandThatReadsARun) {
   expect_notice("generate", {"--prompt", "some", "--max-tokens", "2", "--tokenizer", "bytes"});
   expect_notice("evaluate", {"--perplexity", folder / "text.txt", "--tokenizer", "bytes"});
   expect_notice("embed", {"--text", "some", "--tokenizer", "bytes"});

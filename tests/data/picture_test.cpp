@@ -338,7 +338,7 @@ TEST_F(PictureFolderTest, IgnoresHiddenFilesAndRequiresUtf8Names) {
 
 TEST_F(PictureFolderTest, GivesEqualSamplesForAnyRanksAndThreads) {
   const auto samples =
-      std::make_shared<PictureSamples>(PictureFolder::open(folder.path()), PictureOptions{.side = 2, .augment = true});
+      std::make_shared<PictureSamples>(PictureFolder::open(folder.path()), PictureOptions{.width = 2, .augment = true});
   const auto all = [&](int ranks, int threads) {
     std::vector<at::Tensor> rows(16);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -360,7 +360,7 @@ TEST_F(PictureFolderTest, GivesEqualSamplesForAnyRanksAndThreads) {
 TEST_F(PictureFolderTest, ShowsTheMiddleOfPngAndJpeg) {
   for (const auto& [name, bytes] : {std::pair{"ant/more/2.png", kPng}, std::pair{"ant/more/2.png", kJpeg}}) {
     folder.write(name, bytes);
-    const PictureOptions options{.side = 2};
+    const PictureOptions options{.width = 2};
     const PictureSamples samples(PictureFolder::open(folder.path()), options);
     const auto& names = PictureFolder::open(folder.path()).names;
     const int64_t index = std::find(names.begin(), names.end(), name) - names.begin();
@@ -393,7 +393,7 @@ TEST(Picture, RequestsTheShownPartOnce) {
 TEST_F(PictureFolderTest, RefusesOrSkipsUnreadablePictures) {
   folder.write("ant/more/2.jpeg", "no picture");
   const PictureFolder found = PictureFolder::open(folder.path());
-  PictureOptions options{.side = 2};
+  PictureOptions options{.width = 2};
   const PictureSamples strict(found, options);
   tensor::Batch batch = strict.make(1);
   EXPECT_THAT(test::thrown_message([&] { strict.fill(2, 0, batch, 0); }), HasSubstr("ant/more/2.jpeg is neither"));

@@ -199,7 +199,7 @@ TEST(Shapes, HoldOutTheirShareInAddition) {
 class ShapeSamplesTest : public testing::Test {
  protected:
   static ShapeOptions options(int64_t count) {
-    return {.count = count, .side = 16, .mean = {0.5, 0.4, 0.3}, .deviation = {0.5, 0.25, 0.2}};
+    return {.count = count, .width = 16, .mean = {0.5, 0.4, 0.3}, .deviation = {0.5, 0.25, 0.2}};
   }
   static at::Tensor image(const ShapeSamples& samples, int64_t index, uint64_t seed) {
     tensor::Batch batch = samples.make(1);
@@ -269,7 +269,7 @@ TEST_F(ShapeSamplesTest, RefuseCheckpointsOfOtherOptions) {
   Batches after(std::make_shared<ShapeSamples>(o), {.batch_size = 10});
   EXPECT_THAT(test::thrown_message([&] { after.restore(before.state()); }),
               HasSubstr("images was 200 drawn shapes, now it is 300 drawn shapes"));
-  EXPECT_THAT(test::thrown_message([] { ShapeSamples(options(0)); }), HasSubstr("got 0 pictures, side 16"));
+  EXPECT_THAT(test::thrown_message([] { ShapeSamples(options(0)); }), HasSubstr("got 0 pictures of 16 x 16"));
   o.labels = {1};
   EXPECT_THAT(test::thrown_message([&] { ShapeSamples{o}; }), HasSubstr("need 10 labels: got 1"));
   o.deviation = {1, 0, 1};

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/config.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
@@ -91,7 +92,7 @@ nn::ForwardContext picture_step() {
 
 at::Tensor prediction(const Made& made, const nn::ForwardContext& step) {
   const Stage all{0, static_cast<int64_t>(made.model.blocks.size())};
-  return dit_prediction(made.model.shape, run_stage(made.model, all, {}, step)[0]);
+  return predicted_picture(made.model.shape, run_stage(made.model, all, {}, step)[0]);
 }
 
 double number(const at::Tensor& t) { return t.item<double>(); }
@@ -117,7 +118,7 @@ TEST(Dit, HasTheValuesAndGradientsOfDiffusersWithEmbeddersInEveryBlock) {
   first.model.blocks[1].run(others, step);
   states[0] = others[0];
   first.model.norm.run(states, step);
-  const at::Tensor y = dit_prediction(first.model.shape, states[0]);
+  const at::Tensor y = predicted_picture(first.model.shape, states[0]);
   ASSERT_EQ(y.sizes(), at::IntArrayRef({1, 8, 8, 8}));
   EXPECT_NEAR(number(y.flatten()[0]), -.4296468455659, 1e-12);
   EXPECT_NEAR(number(y.sum()), -7.005293333555, 1e-11);
@@ -157,7 +158,7 @@ TEST(Dit, HasCostsByWhichPipelinesAreCut) {
   const tensor::Batch example =
       picture_step().batch->map([](const tensor::Field& field) { return field.tensor.to(at::kMeta); });
   const Costs costs = costs_of(small(), example, [](const Model& model, const States& end, const nn::ForwardContext&) {
-    return dit_prediction(model.shape, end[0]).square().sum();
+    return predicted_picture(model.shape, end[0]).square().sum();
   });
   ASSERT_EQ(costs.blocks.size(), 2U);
   EXPECT_EQ(costs.blocks[0], costs.blocks[1]);

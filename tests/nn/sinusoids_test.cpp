@@ -67,14 +67,14 @@ TEST(PicturePositions, HaveTheColumnFirstAndSinesBeforeCosines) {
   EXPECT_THAT(test::thrown_message([] { picture_positions(2, 3, 6); }), HasSubstr("divisible by 4"));
 }
 
-TEST(Patches, OfRectanglesAreCutRowByRow) {
+TEST(Patches, CutRectanglesRowByRow) {
   const PatchShape shape{.channels = 2, .height = 4, .width = 6, .patch = 2, .class_tokens = 0};
   const at::Tensor images = at::arange(48).view({1, 2, 4, 6}), patches = cut_patches(images, shape);
   ASSERT_EQ(patches.sizes(), at::IntArrayRef({1, 6, 8}));
   EXPECT_TRUE(patches[0][4].view({2, 2, 2}).equal(images[0].narrow(1, 2, 2).narrow(2, 2, 2)));  // row 1, column 1
 }
 
-TEST(Patches, ArePicturesAgainWithChannelsInnermost) {
+TEST(Patches, BecomePicturesWithChannelsInnermost) {
   const PatchShape shape{.channels = 3, .height = 4, .width = 6, .patch = 2, .class_tokens = 0};
   const at::Tensor images = at::arange(72).view({1, 3, 4, 6});
   const at::Tensor outermost = cut_patches(images, shape).view({1, 6, 3, 2, 2});

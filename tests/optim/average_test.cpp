@@ -102,7 +102,7 @@ TEST_P(AveragedRule, KeepsItsValuesAndStatesBesideTheAverage) {
 INSTANTIATE_TEST_SUITE_P(Average, AveragedRule, testing::ValuesIn(rule_names()),
                          [](const auto& info) { return info.param; });
 
-TEST(Average, IsOneUnderEverySharding) {
+TEST(Average, StaysOneUnderEverySharding) {
   std::map<std::string, at::Tensor> whole;
   for (const Layout& layout : layouts())
     comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
@@ -131,7 +131,7 @@ TEST(Average, IsOneUnderEverySharding) {
     });
 }
 
-TEST(Average, OfBf16IsInFp32) {
+TEST(Average, KeepsFp32OfBf16) {
   nn::Parameters parameters({}, {at::kBFloat16, at::kCPU, 1});
   parameters.add("weight", tensor::ShardSpec::whole({64}), nn::Init::ones(), false);
   comm::run_ranks(1, [&](comm::World& world) {

@@ -27,7 +27,7 @@ using testing::Not;
 struct ClipKeys {
   int64_t size = 64, frames = 16;
   void fields(Fields& f) {
-    f.integer("size", size, "pixels", "side of a frame", 1);
+    f.integer("scale", size, "pixels", "side of a frame", 1);
     f.previously("pictures").integer("frames", frames, "frames", "frames of a clip", 1);
   }
   bool operator==(const ClipKeys&) const = default;
@@ -35,7 +35,7 @@ struct ClipKeys {
 
 struct FoldKeys {
   std::string size = "all";
-  void fields(Fields& f) { f.choice("size", size, {"all", "small"}, "proteins that are read"); }
+  void fields(Fields& f) { f.choice("scale", size, {"all", "small"}, "proteins that are read"); }
   bool operator==(const FoldKeys&) const = default;
 };
 
@@ -74,9 +74,9 @@ std::string refusal(const Config& config) {
 }
 
 TEST(DataKeys, BelongToTheObjective) {
-  const ChosenObjective clips = chosen(config_of("[clips]\n[data]\nsize = 32\n", {"--data.frames=8"}));
+  const ChosenObjective clips = chosen(config_of("[clips]\n[data]\nscale = 32\n", {"--data.frames=8"}));
   EXPECT_EQ(clips.row.values().data<ClipKeys>(), (ClipKeys{32, 8}));
-  EXPECT_EQ(chosen(config_of("[folds]\n[data]\nsize = \"small\"\n")).row.values().data<FoldKeys>().size, "small")
+  EXPECT_EQ(chosen(config_of("[folds]\n[data]\nscale = \"small\"\n")).row.values().data<FoldKeys>().size, "small")
       << "another objective may have a key of the same name";
   EXPECT_EQ(chosen(config_of("[clips]\n")).row.values().data<ClipKeys>(), ClipKeys{});
   EXPECT_EQ(chosen(config_of("[data]\nweights = [1, 2]\nsources = [\"a=b\", \"c=d\"]\n"))
@@ -95,7 +95,7 @@ TEST(DataKeys, RefuseOtherObjectivesByName) {
             "and alignment, and "
             "this run has target: got \"0B\"; leave it out");
   EXPECT_THAT(refusal(config_of("[folds]\n[data]\nframes = 4\n")), HasSubstr("belongs to the objective clips"));
-  EXPECT_THAT(refusal(config_of("[clips]\n[data]\nsize = \"small\"\n")), HasSubstr("`data.size` must be an integer"));
+  EXPECT_THAT(refusal(config_of("[clips]\n[data]\nscale = \"small\"\n")), HasSubstr("`data.scale` must be an integer"));
   EXPECT_THAT(refusal(config_of("[clips]\n[data]\nframes = 0\n")), HasSubstr("`data.frames` must be at least 1"));
 }
 
@@ -118,10 +118,10 @@ TEST(DataKeys, SuggestTheNearest) {
 }
 
 TEST(DataKeys, KeepTheirValuesInASavedRun) {
-  Config config = config_of("[clips]\n[data]\nsize = 32\n");
+  Config config = config_of("[clips]\n[data]\nscale = 32\n");
   chosen(config).write_keys(config);
   const std::string kept = to_toml(config);
-  EXPECT_THAT(kept, HasSubstr("\nframes = 16\nsize = 32\n"));
+  EXPECT_THAT(kept, HasSubstr("\nframes = 16\nscale = 32\n"));
   EXPECT_THAT(kept, Not(HasSubstr("masked")));
   const Config again = config_of(kept);
   EXPECT_EQ(to_toml(again), kept);
@@ -173,7 +173,7 @@ TEST(DataKeys, ListByObjective) {
     if (key.section_help == "keys of the objective clips") of_clips.push_back(key.key);
     if (key.section_help == "keys of the objectives next-token, masked-token and alignment") of_two.push_back(key.key);
   }
-  EXPECT_THAT(of_clips, ElementsAre("data.size", "data.frames"));
+  EXPECT_THAT(of_clips, ElementsAre("data.scale", "data.frames"));
   EXPECT_THAT(of_two, ElementsAre("data.sources", "data.weights", "data.shuffle_bytes"));
   EXPECT_THAT(format_help(keys), HasSubstr("\n[data]\n  keys of the objective masked-token\n  masked = 0.15\n"));
   EXPECT_THAT(describe_data_keys({}), IsEmpty());

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/seed.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/models/families/dit.h"
 #include "support/parity.h"
 
@@ -23,7 +24,7 @@ class Prediction : public run::Objective {
   void check(const tensor::Batch& batch) const override { batch.at("targets"); }
   double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
   at::Tensor loss(const models::Model&, const models::States& end, const nn::ForwardContext& step) const override {
-    const at::Tensor predicted = models::dit_prediction(shape_, end.at(0));
+    const at::Tensor predicted = models::predicted_picture(shape_, end.at(0));
     return (predicted - step.batch->at("targets").to(predicted.scalar_type())).square().sum();
   }
 

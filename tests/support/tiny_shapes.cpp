@@ -202,7 +202,7 @@ models::ModelShape tiny_deit() {
 }
 
 models::ModelShape tiny_dit() {
-  return {
+  models::ModelShape shape{
       .architecture = models::built_in().at("dit"),
       .hidden = 24,
       .layers = 2,
@@ -210,10 +210,11 @@ models::ModelShape tiny_dit() {
       .kv_heads = 4,
       .head_dim = 6,
       .ffn = 52,
-      .positions = 8,
       .norm_epsilon = 1e-6,
       .tied = false,
       .own = models::DitSizes{.height = 4, .width = 8, .channels = 3, .patch = 2, .classes = 5, .learned_sigma = true}};
+  shape.architecture->settle(shape);
+  return shape;
 }
 
 models::ModelShape tiny_bert(const std::string& objective) {

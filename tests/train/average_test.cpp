@@ -100,7 +100,7 @@ TEST_F(Averages, FollowTheWeightsAndReplaceThemForReaders) {
   expect_equal(weights(next, 1), average, "weights of a run that starts from this one");
 }
 
-TEST_F(Averages, OfAdaptersAreMerged) {
+TEST_F(Averages, MergeThoseOfAdapters) {
   make_base("gpt2-tiny");
   run::Config c = adapted("adapters", folder, {"kind=lora", "rank=2"});
   c.training.ema = kEma;
@@ -221,7 +221,7 @@ TEST(AveragesOfEngines, BeginAtTheWeightsAndAreDropped) {
   train_steps(c, folder, 5, expect_begun);
 }
 
-TEST(AveragesOfEngines, AreEqualOnADisk) {
+TEST(AveragesOfEngines, StayEqualOnADisk) {
   run::Config c = course(kEma);
   c.precision.mode = "bf16";
   c.parallel.data = 2;
@@ -241,7 +241,7 @@ TEST(AveragesOfEngines, AreEqualOnADisk) {
   EXPECT_EQ(found[0].averages.front().second.scalar_type(), at::kFloat) << "of the master weights";
 }
 
-TEST(AveragesOfEngines, AreInTheNeedsOfMemory) {
+TEST(AveragesOfEngines, CountInTheNeedsOfMemory) {
   for (const std::string mode : {"fp32", "bf16", "fp64"}) {
     run::Config c = test::course_config();
     c.precision.mode = mode;

@@ -160,7 +160,9 @@ struct TypeName {
 std::string type_of(const Field& field) {
   if (field.is_bytes) return "bytes";
   if (field.is_json) return "JSON";
-  return field.choices.empty() ? std::visit(TypeName(), field.value) : "one of " + join(field.choices);
+  const std::string choices = "one of " + join(field.choices);
+  if (field.takes_numbers) return choices + ", or a number";
+  return field.choices.empty() ? std::visit(TypeName(), field.value) : choices;
 }
 
 std::string range_of(const Field& field) {

@@ -210,6 +210,7 @@ class Reader : public Fields {
   }
 
   void read(const Field& field, const std::string& key, const ConfigValue& entry, std::string& target) {
+    if (field.takes_numbers && reads_number(field, key, entry, target)) return;
     const std::vector<std::string>& known = field.choices;
     const auto* text = std::get_if<std::string>(&entry.value);
     const auto* flag = std::get_if<bool>(&entry.value);
@@ -221,6 +222,22 @@ class Reader : public Fields {
       return complain(entry, concat("`", key, "` must be one of ", join(known), ": got ", FoundText()(value), hint));
     }
     target = value;
+  }
+
+  /// Reads the number that a text may be. Returns false for another text.
+  bool reads_number(const Field& field, const std::string& key, const ConfigValue& entry, std::string& target) {
+    ConfigValue value = entry;
+    if (const auto* text = std::get_if<std::string>(&entry.value)) {
+      const ConfigValue::List parts = split_flag(*text);
+      if (parts.size() != 1 || std::holds_alternative<std::string>(parts.front())) return false;
+      std::visit([&](const auto& part) { value.value = part; }, parts.front());
+    }
+    double number = 0;
+    if (!std::holds_alternative<int64_t>(value.value) && !std::holds_alternative<double>(value.value)) return false;
+    const std::string before = complaint_;
+    read(field, key, value, number);
+    if (complaint_ == before) target = print_number(number);
+    return true;
   }
 
   void read(const Field&, const std::string& key, const ConfigValue& entry, std::map<int64_t, double>&) {

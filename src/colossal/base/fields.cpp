@@ -42,6 +42,11 @@ void Fields::choice(const char* name, std::string& value, std::vector<std::strin
   show({.name = name, .value = &value, .help = help, .choices = std::move(choices)});
 }
 
+void Fields::number_or_word(const char* name, std::string& value, std::vector<std::string> words, const char* help,
+                            double low) {
+  show({.name = name, .value = &value, .help = help, .low = low, .choices = std::move(words), .takes_numbers = true});
+}
+
 void Fields::bytes(const char* name, int64_t& value, const char* help, int64_t min, int64_t max) {
   show({.name = name, .value = &value, .help = help, .min = min, .max = max, .is_bytes = true});
 }

@@ -64,6 +64,7 @@ struct Field {
   double high = kInfinity;
   bool is_bytes = false;                  ///< true for an int64_t that is written as "70GiB"
   std::vector<std::string> choices = {};  ///< the values that a string may have; empty = any
+  bool takes_numbers = false;             ///< true for a string that may also be a number, besides `choices`
   bool can_be_off = false;                ///< true for an int64_t that may also be -1 = off, besides min .. max
   bool is_json = false;                   ///< true for a string that holds one JSON value; an empty string = none
   bool is_count = false;                  ///< true for a double that JSON holds as an integer while it is whole
@@ -100,6 +101,9 @@ class Fields {
   /// Visits a text that must be one of `choices`. If "true" and "false" are among them, TOML may have these without
   /// quotes: a flag with a third value, such as "auto".
   void choice(const char* name, std::string& value, std::vector<std::string> choices, const char* help);
+  /// Visits a text that must be one of `words` or a number of at least `low`, which TOML may have without quotes.
+  void number_or_word(const char* name, std::string& value, std::vector<std::string> words, const char* help,
+                      double low = -kInfinity);
   /// Visits a size in bytes, written "70GiB", "1.5MB" or as a plain integer.
   void bytes(const char* name, int64_t& value, const char* help, int64_t min = 0, int64_t max = kMaxInteger);
   /// Visits a list. Every element must be in the range.

@@ -14,6 +14,7 @@ std::vector<Command> commands(const run::Program* program) {
       {"embed", "compute an embedding vector per text with BERT or a decoder model", with_program(embed)},
       {"evaluate", "measure a model: perplexity of a text, or tasks such as MMLU and GSM8K", with_program(evaluate)},
       {"score", "print the scores that a reward model gives texts, pairs and rankings", with_program(score)},
+      {"draw", "draw pictures with a model that a run with [diffusion] trained", with_program(draw)},
       {"quantize", "quantize weights to 8 or 4 bits: round to nearest, GPTQ, AWQ or SmoothQuant",
        with_program(quantize)},
       {"export", "write a model as a Hugging Face folder or a GGUF file", with_program(export_model)},

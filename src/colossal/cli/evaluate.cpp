@@ -14,6 +14,7 @@
 #include "colossal/cli/bench/table.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/model_options.h"
+#include "colossal/cli/picture_evaluation.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/evaluate/engine_scorer.h"
@@ -24,14 +25,15 @@
 namespace colossal::cli {
 namespace {
 
-/// The options of --tasks, which --perplexity does not use.
+/// The options of --tasks, which --perplexity and --pictures do not use.
 const std::vector<std::string> kTaskOptions{"--data",          "--shots",        "--limit",    "--chat-template",
                                             "--add-bos-token", "--samples",      "--kv-cache", "--kv-cache-dtype",
                                             "--step-tokens",   "--draft-tokens", "--draft"};
 
 struct EvaluateRequest {
   ModelOptions model;
-  std::string file;  ///< text of --perplexity; "" = tasks
+  std::string file;      ///< text of --perplexity; "" = tasks or pictures
+  std::string pictures;  ///< folder of --pictures; "" = tasks or a text
   infer::LikelihoodOptions windows;
   bool as_json = false;
   std::vector<std::string> tasks;
@@ -138,22 +140,23 @@ void add_task_options(CLI::App& app, EvaluateRequest& r, bool& is_chat) {
 
 /// Refuses options that have no effect together with the others.
 void check_evaluate_options(const CLI::App& app, const EvaluateRequest& r) {
-  require(r.file.empty() != r.tasks.empty(), "evaluate", "exactly one of --perplexity and --tasks must be given");
-  if (r.tasks.empty())
-    refuse_options(app, kTaskOptions, "on --perplexity; use --tasks");
-  else
-    refuse_options(app, {"--window", "--stride"}, "on --tasks; use --perplexity");
+  const int kinds = (r.file.empty() ? 0 : 1) + (r.tasks.empty() ? 0 : 1) + (r.pictures.empty() ? 0 : 1);
+  require(kinds == 1, "evaluate", "exactly one of --perplexity, --tasks and --pictures must be given");
+  if (r.tasks.empty()) refuse_options(app, kTaskOptions, "without --tasks");
+  if (r.file.empty()) refuse_options(app, {"--window", "--stride"}, "without --perplexity");
 }
 
 }  // namespace
 
 int evaluate(const Arguments& arguments, const run::Program* program) {
-  CLI::App app("Measures a model: its perplexity of a text, or its results in tasks.", "colossal evaluate");
+  CLI::App app("Measures a model: its perplexity of a text, its results in tasks, or its accuracy on pictures.",
+               "colossal evaluate");
   EvaluateRequest r;
   bool is_chat = false;
   app.add_option("--perplexity", r.file,
                  "file with one text, or .jsonl with a \"text\" per line, each evaluated separately");
   add_task_options(app, r, is_chat);
+  app.add_option("--pictures", r.pictures, "folder with a folder of pictures for each class, by its name or number");
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
   app.add_option("--window", r.windows.window, "tokens per window; default: the model's positions")
@@ -165,6 +168,14 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
   app.add_flag("--json", r.as_json, "print a JSON object");
   parse(app, arguments);
   check_evaluate_options(app, r);
+  if (!r.pictures.empty()) {
+    check_model_options(app, r.model);
+    r.model.tokenizer = "none";
+    const run::Program known = program ? *program : run::built_in();
+    return with_model(r.model, "evaluate", arguments, &known, [&](const LoadedModel& loaded) {
+      return evaluate_pictures(r.model.from, r.pictures, r.as_json, loaded, known);
+    });
+  }
   check_text_model_options(app, r.model, "evaluate");
   if (!r.file.empty()) {
     if (r.model.layout.ranks() > 1) require_regular_file(r.file, "evaluate", "several ranks read it");

@@ -13,6 +13,8 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/diffusion/exported_pipeline.h"
+#include "colossal/diffusion/run_objective.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_choice.h"
@@ -95,6 +97,20 @@ int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, 
   return 0;
 }
 
+/// Writes a model that draws pictures as a pipeline of diffusers.
+int export_pipeline(const ExportRequest& r, const run::SavedModel& saved, const run::Program& program,
+                    comm::Group& world) {
+  std::shared_ptr<const run::DiffusionObjective> objective;
+  comm::agree(world, at::kCPU, [&] {
+    require(!is_gguf_name(r.to), "export", "a model that draws pictures must be written as a folder: got ", r.to);
+    objective = diffusion::objective_of_run(r.from, program, "export");
+  });
+  const at::ScalarType dtype = r.dtype.empty() ? saved.model->parameters().options().dtype : dtype_named(r.dtype);
+  diffusion::export_pipeline(r.to, *saved.model, *objective, world, dtype);
+  if (world.rank() == 0) std::printf("%s\n", r.to.c_str());
+  return 0;
+}
+
 void check_export(const ExportRequest& r) {
   const bool to_file = is_gguf_name(r.to);
   if (r.adapters.size() > 1) throw UsageError("colossal export: --adapter must be given once");
@@ -145,6 +161,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const auto busy = world->busy("writing " + r.to);
   if (r.adapter_only) return export_adapters_alone(r, saved, mesh);
   const models::ModelShape& shape = saved.model->model().shape;
+  if (shape.part<models::DenoiserSizes>().channels > 0) return export_pipeline(r, saved, used, mesh.group("data"));
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   require(!folder.model_type.empty(), "export", "models of architecture ", shape.architecture->name,
           " cannot be written as a Hugging Face folder");

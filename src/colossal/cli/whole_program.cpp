@@ -1,11 +1,12 @@
 #include "colossal/cli/whole_program.h"
 
 #include "colossal/align/rows.h"
+#include "colossal/diffusion/rows.h"
 
 namespace colossal::cli {
 
 run::Program whole_program(const run::Program* program) {
-  return align::with_alignment(program ? *program : run::built_in());
+  return diffusion::with_diffusion(align::with_alignment(program ? *program : run::built_in()));
 }
 
 }  // namespace colossal::cli

@@ -41,6 +41,18 @@ struct MultiTokenSizes {
   int64_t layers = 0;  ///< number of them
 };
 
+/// A model that predicts the noise of pictures, or what else [diffusion] target says (models/denoiser.h).
+struct DenoiserSizes {
+  int64_t channels = 0;                    ///< of the noised picture or latent; 0 = another kind of model
+  int64_t height = 0, width = 0;           ///< of it, in cells: pixels or those of a latent
+  int64_t patch = 1;                       ///< side of the patches in which the prediction is given
+  int64_t outputs = 0;                     ///< channels of the prediction; twice `channels` with a variance
+  int64_t classes = 0;                     ///< classes that it is told; the null class is one more
+  const char* target = "epsilon";          ///< default of [diffusion] target
+  const char* schedule = "scaled-linear";  ///< default of [diffusion] schedule
+  double guidance = 7.5;                   ///< default of [diffusion] guidance
+};
+
 /// A model whose attention reads latents (nn/latent_heads.h).
 struct LatentSizes {
   int64_t cached = 0;  ///< elements of a token and layer in a cache; 0 = keys and values of each kv head are cached

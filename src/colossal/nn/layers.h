@@ -173,8 +173,8 @@ class Layers {
   /// Returns true if the tokens of a row are split over ranks between blocks.
   virtual bool splits_tokens() const { return false; }
 
-  /// Makes the parameters `name`.weight [count * hidden, hidden] and `name`.bias, which start at 0: `count` vectors of a
-  /// conditioning vector. Errors ("model"): `count` below 1.
+  /// Makes the parameters `name`.weight [count * hidden, hidden] and `name`.bias, which start at 0: `count` vectors of
+  /// a conditioning vector. Errors ("model"): `count` below 1.
   virtual std::unique_ptr<Modulation> modulation(const std::string& name, int64_t hidden, int64_t count) = 0;
 
   Parameters& parameters() { return parameters_; }

@@ -9,6 +9,7 @@
 #include "colossal/run/objectives/alignment/rollout_keys.h"
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
 
 namespace colossal::run {
 
@@ -19,7 +20,9 @@ std::vector<DescribedTable> built_in_tables() {
           {"reference", ReferenceKeys{}, "the model with which methods of alignment compare the trained one"},
           {kRollout, RolloutKeys{}, "answers that ppo, grpo, rloo and reinforce++ draw from the trained model"},
           {kReward, RewardKeys{}, "what scores these answers: verifiers, a command, a model"},
-          {kValue, ValueKeys{}, "ppo: the model of values"}};
+          {kValue, ValueKeys{}, "ppo: the model of values"},
+          {kDiffusion, DiffusionKeys{}, "models that draw pictures: noise levels, target and weights of the loss"},
+          {kVae, VaeKeys{}, "what turns the pictures of a model that draws into latents and back"}};
 }
 
 std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {

@@ -129,8 +129,14 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   });
   std::map<std::string, Parts> by_name;
   for (const ExternalPart& part : parts) by_name[part.name].push_back(&part);
-  const std::vector<WeightFile> shards =
-      plan_weight_files(entries_of(parts, dtype.value_or(parameters.options().dtype)), max_file_bytes);
+  std::vector<TensorEntry> entries = entries_of(parts, dtype.value_or(parameters.options().dtype));
+  if (external.writes_copies)
+    for (const nn::ExternalCopy& copy : external.copies) {
+      const Parts& original = by_name.at(copy.original);
+      entries.push_back({copy.name, entries.front().dtype, original.front()->external_shape()});
+      by_name[copy.name] = original;
+    }
+  const std::vector<WeightFile> shards = plan_weight_files(entries, max_file_bytes, external.stem);
   std::exception_ptr failure;
   for (const WeightFile& shard : shards)
     write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);
@@ -138,7 +144,7 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
     if (failure) std::rethrow_exception(failure);
     if (!first) return;
     write_file(folder + "/config.json", config.dump(2) + "\n");
-    finish_weight_files(folder, shards);
+    finish_weight_files(folder, shards, external.stem);
   });
 }
 

@@ -44,6 +44,9 @@ struct ExternalNames {
   /// Name of the model that the folder holds, if there are several (nn::Parameters::Options::model). Our names and
   /// patterns are relative to it.
   std::string model{};
+  /// Begin of the names of written weight files, and whether `copies` are written, too: diffusers' classes need both
+  std::string stem = "model";
+  bool writes_copies = false;
 };
 
 /// Returns the name that the tensor `name` of `external` has in a folder: with or without the prefix, and with an

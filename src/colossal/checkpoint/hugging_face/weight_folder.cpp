@@ -44,24 +44,26 @@ std::string remedy_of(const std::string& folder) {
 
 namespace fs = std::filesystem;
 
+constexpr char kIndexEnd[] = ".safetensors.index.json";
+
 int64_t bytes_of(const TensorEntry& entry) {
   return Box{{}, entry.shape}.numel() * static_cast<int64_t>(c10::elementSize(entry.dtype));
 }
 
-void remove_stale(const std::string& folder, const std::vector<WeightFile>& files) {
-  static const std::regex kWeights(R"(model(-\d{5,}-of-\d{5,})?\.safetensors)");
+void remove_stale(const std::string& folder, const std::vector<WeightFile>& files, const std::string& stem) {
+  const std::regex weights(stem + R"((-\d{5,}-of-\d{5,})?\.safetensors)");
   std::set<std::string> written;
   for (const WeightFile& file : files) written.insert(file.file);
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (std::regex_match(name, kWeights) && written.count(name) == 0) stale.push_back(entry.path());
-    if (name == "model.safetensors.index.json" && files.size() == 1) stale.push_back(entry.path());
+    if (std::regex_match(name, weights) && written.count(name) == 0) stale.push_back(entry.path());
+    if (name == stem + kIndexEnd && files.size() == 1) stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) fs::remove(path);
 }
 
-void write_index(const std::string& folder, const std::vector<WeightFile>& files) {
+void write_index(const std::string& folder, const std::vector<WeightFile>& files, const std::string& stem) {
   nlohmann::json map = nlohmann::json::object();
   int64_t total = 0;
   for (const WeightFile& file : files) {
@@ -71,7 +73,7 @@ void write_index(const std::string& folder, const std::vector<WeightFile>& files
     }
   }
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_file(folder + "/model.safetensors.index.json", index.dump(2) + "\n");
+  write_file(concat(folder, "/", stem, kIndexEnd), index.dump(2) + "\n");
 }
 
 }  // namespace
@@ -114,7 +116,8 @@ void WeightFolder::open_index(const std::string& folder, const std::string& path
   }
 }
 
-std::vector<WeightFile> plan_weight_files(const std::vector<TensorEntry>& entries, int64_t max_file_bytes) {
+std::vector<WeightFile> plan_weight_files(const std::vector<TensorEntry>& entries, int64_t max_file_bytes,
+                                          const std::string& stem) {
   std::vector<WeightFile> files(1);
   int64_t bytes = 0;
   for (const TensorEntry& entry : entries) {
@@ -127,17 +130,17 @@ std::vector<WeightFile> plan_weight_files(const std::vector<TensorEntry>& entrie
     files.back().entries.push_back(entry);
   }
   for (size_t i = 0; i < files.size(); ++i) {
-    char name[64] = "model.safetensors";
-    if (files.size() > 1) std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, files.size());
-    files[i].file = name;
+    char number[64] = "";
+    if (files.size() > 1) std::snprintf(number, sizeof number, "-%05zu-of-%05zu", i + 1, files.size());
+    files[i].file = stem + number + ".safetensors";
     sort_entries(files[i].entries);
   }
   return files;
 }
 
-void finish_weight_files(const std::string& folder, const std::vector<WeightFile>& files) {
-  if (files.size() > 1) write_index(folder, files);
-  remove_stale(folder, files);
+void finish_weight_files(const std::string& folder, const std::vector<WeightFile>& files, const std::string& stem) {
+  if (files.size() > 1) write_index(folder, files, stem);
+  remove_stale(folder, files, stem);
 }
 
 }  // namespace colossal::checkpoint

@@ -43,11 +43,13 @@ struct WeightFile {
 };
 
 /// Assigns tensors to files in the order given. A file has at most `max_file_bytes` bytes but at least one tensor. File
-/// names are those of transformers.
-std::vector<WeightFile> plan_weight_files(const std::vector<TensorEntry>& entries, int64_t max_file_bytes);
+/// names are those of transformers, which begin with `stem`; diffusers' begin with "diffusion_pytorch_model".
+std::vector<WeightFile> plan_weight_files(const std::vector<TensorEntry>& entries, int64_t max_file_bytes,
+                                          const std::string& stem = "model");
 
 /// Ends the writing of `files`, which are complete: writes the index if there are several, and removes weight files of
 /// an earlier export, because readers would take them for a part of this one. Errors ("file"): a failed write.
-void finish_weight_files(const std::string& folder, const std::vector<WeightFile>& files);
+void finish_weight_files(const std::string& folder, const std::vector<WeightFile>& files,
+                         const std::string& stem = "model");
 
 }  // namespace colossal::checkpoint

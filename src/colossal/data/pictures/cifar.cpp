@@ -52,6 +52,15 @@ void check_file(const std::string& path, const std::string& bytes) {
 
 }  // namespace
 
+bool is_cifar(const std::string& folder) {
+  std::error_code failed;
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("data_batch") && (name.ends_with(".bin") || name.ends_with(".bin.gz"))) return true;
+  }
+  return false;
+}
+
 ImageSet read_cifar(const std::string& folder, CifarPart part) {
   std::vector<std::string> contents;
   int64_t count = 0;
@@ -62,12 +71,11 @@ ImageSet read_cifar(const std::string& folder, CifarPart part) {
     checksum.update(contents.back().data(), contents.back().size());
     count += static_cast<int64_t>(contents.back().size()) / kRecord;
   }
-  // The mean and deviation of each channel were computed from the 50,000 training images, for pixels in [0, 1].
   ImageSet set{.pixels = at::empty({count, kChannels, kSide, kSide}, at::kByte),
                .labels = at::empty({count}, at::kLong),
                .classes = kClasses,
-               .mean = {0.4914f, 0.4822f, 0.4465f},
-               .deviation = {0.2470f, 0.2435f, 0.2616f},
+               .mean = {kCifarMean.begin(), kCifarMean.end()},
+               .deviation = {kCifarDeviation.begin(), kCifarDeviation.end()},
                .fingerprint = checksum.hex()};
   auto* pixels = set.pixels.mutable_data_ptr<uint8_t>();
   auto* labels = set.labels.mutable_data_ptr<int64_t>();

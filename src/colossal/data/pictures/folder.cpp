@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxPictureBytes = int64_t{256} << 20;  // maximum bytes of a file
-constexpr double kMiddleCrop = 7.0 / 8;                   // fraction of the shorter side shown without augmentation
 constexpr int kTries = 10;
 
 bool is_picture(const std::string& path) {
@@ -45,8 +44,11 @@ Box crop_box(int64_t width, int64_t height, uint64_t seed, const PictureOptions&
     if (wide <= whole_width && high <= whole_height)
       return {(whole_width - wide) * draw(4 * i + 3), (whole_height - high) * draw(4 * i + 4), wide, high};
   }
-  const double side = std::min(whole_width, whole_height) * (options.augment ? 1 : kMiddleCrop);
-  return {(whole_width - side) / 2, (whole_height - side) / 2, side, side};
+  // The largest part with the shape of a sample, or a share of it
+  const double ratio = static_cast<double>(options.width) / static_cast<double>(options.height);
+  const double share = options.augment ? 1 : options.middle;
+  const double wide = std::min(whole_width, whole_height * ratio) * share, high = wide / ratio;
+  return {(whole_width - wide) / 2, (whole_height - high) / 2, wide, high};
 }
 
 }  // namespace
@@ -120,7 +122,8 @@ std::vector<int64_t> class_numbers(const std::vector<std::string>& classes, cons
 PictureSamples::PictureSamples(PictureFolder folder, PictureOptions options)
     : folder_(std::move(folder)), options_(std::move(options)), normalization_(options_.mean, options_.deviation) {
   require(!folder_.names.empty(), "data", "there must be pictures: none in this part of ", folder_.path);
-  require(options_.side >= 1, "data", "pictures need a side of at least 1: got ", options_.side);
+  require(options_.width >= 1 && options_.height >= 1, "data", "pictures need sides of at least 1: got ",
+          options_.width, " x ", options_.height);
   Checksum sum;
   for (const std::string& name : folder_.names) {
     std::error_code failed;
@@ -131,25 +134,25 @@ PictureSamples::PictureSamples(PictureFolder folder, PictureOptions options)
 }
 
 tensor::Batch PictureSamples::make(int64_t rows) const {
-  return image_batch(at::empty({rows, 3, options_.side, options_.side}, at::kFloat), at::zeros({rows, 1}, at::kLong));
+  return image_batch(at::empty({rows, 3, options_.height, options_.width}, at::kFloat),
+                     at::zeros({rows, 1}, at::kLong));
 }
 
 void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
   const std::string path = folder_.path + "/" + folder_.names[index];
   const auto file = InputFile::open(path);
   require(file->size() <= kMaxPictureBytes, "data", path, " has more than ", kMaxPictureBytes, " bytes");
-  const int64_t side = options_.side;
   Box box{};
   const Picture picture = decode_picture(file->content(), path, [&](int64_t width, int64_t height) {
-    return Crop{box = crop_box(width, height, seed, options_), side};
+    return Crop{box = crop_box(width, height, seed, options_), options_.width, options_.height};
   });
-  const Picture part = resample(picture, box, side);
+  const Picture part = resample(picture, box, options_.width, options_.height);
   const bool mirrored = options_.augment && derive_seed(seed, uint64_t{0}) % 2 == 1;
   normalization_.write(part, mirrored, out);
 }
 
 void PictureSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
-  float* out = batch.at("images").mutable_data_ptr<float>() + row * 3 * options_.side * options_.side;
+  float* out = batch.at("images").mutable_data_ptr<float>() + row * 3 * options_.height * options_.width;
   for (int64_t tried = 0;; ++tried, index = (index + 1) % count()) {
     try {
       read(index, seed, out);
@@ -167,8 +170,11 @@ void PictureSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, in
 
 nlohmann::json PictureSamples::traits() const {
   const PictureOptions& o = options_;
-  return {{"images", fingerprint_}, {"side", o.side},           {"augment", o.augment},
-          {"mean", o.mean},         {"deviation", o.deviation}, {"least_area", o.min_crop_area}};
+  nlohmann::json traits{{"images", fingerprint_}, {"side", o.width},          {"augment", o.augment},
+                        {"mean", o.mean},         {"deviation", o.deviation}, {"least_area", o.min_crop_area}};
+  if (o.height != o.width) traits["height"] = o.height;
+  if (o.middle != PictureOptions().middle) traits["middle"] = o.middle;
+  return traits;
 }
 
 std::vector<std::string> PictureSamples::take_notices() const {

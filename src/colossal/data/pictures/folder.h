@@ -40,20 +40,23 @@ std::vector<int64_t> class_numbers(const std::vector<std::string>& classes, cons
 
 /// Options of PictureSamples.
 struct PictureOptions {
-  int64_t side = 0;  ///< width and height of a sample in pixels; must be set (at least 1)
+  int64_t width = 0;  ///< of a sample in pixels; must be set (at least 1)
+  int64_t height = width;
   /// The mean and standard deviation of each channel, of pixels in [0, 1].
   std::vector<double> mean = {0.485, 0.456, 0.406}, deviation = {0.229, 0.224, 0.225};
   /// If true, a sample shows a random part of the picture: `min_crop_area` to all of its area, with 3/4 to 4/3 of its
-  /// height as width, mirrored in every second sample on average. If false, it shows a square in the middle, with 7/8
-  /// of the shorter side.
+  /// height as width, mirrored in every second sample on average. If false, it shows `middle` of it.
   bool augment = false;
+  /// Share of the largest part in the middle of a picture that has the shape of a sample, which is shown without
+  /// `augment`. Classifiers show 7/8 of it
+  double middle = 7.0 / 8;
   double min_crop_area = 0.08;         ///< minimum fraction of the picture's area that a random part has
   OnError on_error = OnError::Refuse;  ///< Skip = the next readable picture replaces one that cannot be read
 };
 
-/// Samples of pictures. Sample i is a part of picture i, resampled to side x side, as float [3, side, side]. It is
-/// normalised by the mean and deviation of the options. The part is a pure function of (seed, epoch, sample).
-/// Errors: the constructor throws Error("data", ...) if there are no pictures, side is below 1, and errors of
+/// Samples of pictures. Sample i is a part of picture i, resampled to width x height, as float [3, height, width]. It
+/// is normalised by the mean and deviation of the options. The part is a pure function of (seed, epoch, sample).
+/// Errors: the constructor throws Error("data", ...) if there are no pictures, a side is below 1, and errors of
 ///         Normalization. fill() names the file that cannot be read; with OnError::Skip it throws only if no file can
 ///         be read.
 /// Memory: the pictures that are being decoded, at most kMaxPixels each, and the names of all pictures.

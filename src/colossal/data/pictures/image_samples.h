@@ -37,6 +37,12 @@ class ImageSamples : public Samples {
   bool augment_;
 };
 
+/// Mean and deviation of red, green and blue over the 50,000 training images of CIFAR-10, for pixels in [0, 1].
+inline const std::vector<double> kCifarMean{0.4914, 0.4822, 0.4465}, kCifarDeviation{0.2470, 0.2435, 0.2616};
+
+/// Returns true if the folder has binary files of CIFAR-10 (read_cifar()).
+bool is_cifar(const std::string& folder);
+
 /// The parts of CIFAR-10.
 enum class CifarPart {
   Training,  ///< data_batch_*.bin

@@ -11,8 +11,9 @@ namespace colossal::data {
 
 /// Options of ShapeSamples.
 struct ShapeOptions {
-  int64_t count = 0;                    ///< number of pictures in an epoch; must be set (at least 1)
-  int64_t side = 0;                     ///< width and height in pixels; must be set (at least 1)
+  int64_t count = 0;  ///< number of pictures in an epoch; must be set (at least 1)
+  int64_t width = 0;  ///< in pixels; must be set (at least 1)
+  int64_t height = width;
   std::vector<double> mean, deviation;  ///< of each channel, of pixels in [0, 1]; must be set
   bool augment = false;                 ///< true = every second sample on average is mirrored left to right
   bool held_out = false;                ///< true = the held-out pictures, which do not depend on the seed of a sample
@@ -20,10 +21,10 @@ struct ShapeOptions {
   std::vector<int64_t> labels{};
 };
 
-/// Samples of drawn shapes. Sample i is a picture of shape i mod 10 (shape_of()), as float [3, side, side], normalised
-/// by the mean and deviation of the options. A training picture is a pure function of (seed, epoch, sample), so each
-/// epoch has new ones. A held-out picture is a function of its index alone.
-/// Errors: the constructor throws Error("data", ...) if the count or the side is below 1, if there is not one label for
+/// Samples of drawn shapes. Sample i is a picture of shape i mod 10 (shape_of()), as float [3, height, width],
+/// normalised by the mean and deviation of the options. A training picture is a pure function of (seed, epoch, sample),
+/// so each epoch has new ones. A held-out picture is a function of its index alone.
+/// Errors: the constructor throws Error("data", ...) if the count or a side is below 1, if there is not one label for
 ///         each shape, and errors of Normalization.
 class ShapeSamples final : public Samples {
  public:

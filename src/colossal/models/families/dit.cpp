@@ -7,7 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/built_in.h"
 #include "colossal/models/class_names.h"
-#include "colossal/models/families/vit.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
@@ -27,11 +27,14 @@
 
 namespace colossal::models {
 
+/// Largest number of cells in a row or column.
+constexpr int64_t kMaxCells = 1 << 16;
+
 void DitSizes::fields(Fields& f) {
-  f.integer("height", height, "cells", "height of the pictures or latents", 1, kMaxSide);
-  f.integer("width", width, "cells", "width of the pictures or latents", 1, kMaxSide);
+  f.integer("height", height, "cells", "height of the pictures or latents", 1, kMaxCells);
+  f.integer("width", width, "cells", "width of the pictures or latents", 1, kMaxCells);
   f.integer("channels", channels, "channels", "number of channels that are read", 1, kMaxSize);
-  f.integer("patch", patch, "cells", "side of a patch", 1, kMaxSide);
+  f.integer("patch", patch, "cells", "side of a patch", 1, kMaxCells);
   f.integer("classes", classes, "classes", "number of classes; one more is the null class", 1, kMaxClasses);
   f.texts("class_names", class_names, "names of the classes, in order; empty = numbers only");
   f.flag("learned_sigma", learned_sigma, "the model predicts the variance too, in as many channels again");
@@ -49,7 +52,12 @@ constexpr double kEnd = 1e-6;               // epsilon of the last norm
 /// Returns the standard deviation of Glorot and Bengio (2010), which the paper uses for linear layers.
 double glorot(int64_t in, int64_t out) { return std::sqrt(2.0 / static_cast<double>(in + out)); }
 
-Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "diffusion"}; }
+Task task(const ModelShape& s) {
+  return {.reads = Reads::Fields,
+          .writes = Writes::Nothing,
+          .objective = "diffusion",
+          .class_names = s.own.as<DitSizes>().class_names};
+}
 
 /// Sets the positions to the number of patches.
 void settle(ModelShape& s) {
@@ -70,6 +78,14 @@ void settle(ModelShape& s) {
   require(s.dropout == 0, "model", "a DiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
   check_class_names({own.classes, own.class_names});
   s.positions = own.patches(own.channels).count();
+  s.set(DenoiserSizes{.channels = own.channels,
+                      .height = own.height,
+                      .width = own.width,
+                      .patch = own.patch,
+                      .outputs = own.outputs(),
+                      .classes = own.classes,
+                      .schedule = "linear",
+                      .guidance = 4});
 }
 
 /// The vector of a time and a class: linear(silu(linear(sinusoids))) + table[class]. Every rank computes it for its
@@ -254,11 +270,6 @@ std::vector<Preset> presets() {
 }
 
 }  // namespace dit
-
-at::Tensor dit_prediction(const ModelShape& shape, const at::Tensor& end) {
-  const auto own = shape.own.as<DitSizes>();
-  return nn::join_patches(end, own.patches(own.outputs()));
-}
 
 Architecture dit_architecture() {
   return {.name = "dit",

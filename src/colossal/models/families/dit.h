@@ -1,24 +1,13 @@
 // DiT, the diffusion transformer (arXiv:2212.09748): it predicts the noise of a picture, or what else its objective
-// asks for, from the noised picture, the time and the class. Its own keys, its contract, and its form in diffusers.
+// asks for, from the noised picture, the time and the class. Its own keys, and its form in diffusers.
 //
 //   const ModelShape shape = built_in().resolve({.name = "dit-tiny"});
-//   // fields of a batch: noised [B, C, height, width], times [B] (floating), classes [B] (int64)
-//   const at::Tensor predicted = models::dit_prediction(shape, end[0]);       // [B, C_out, height, width]
+//   const at::Tensor predicted = models::predicted_picture(shape, end[0]);    // [B, outputs, height, width]
 //
-// Contract with an objective:
-//
-//   noised   the picture or latent x_t, Dim::Row and three times Dim::Other; converted to the dtype of the model
-//   times    the noise level of each row as the model shall see it (0 to 999 of 1,000 levels; flow: times 1,000), Dim::Row
-//   classes  the class of each row, Dim::Row; the index `classes` is the null class, which samples put in place of a
-//            dropped label and guidance in place of all
-//   end[0]   the whole prediction on every rank of the model, in patches and in fp32 at least (nn::Outputs), in layouts
-//            that split rows, features or tokens too; so each rank computes the loss of all rows of the micro-batch
-//
-// With learned_sigma the first C channels of the prediction are the target, the others the interpolation of the
-// variance (arXiv:2102.09672). Before the first step the prediction is 0. The model has no head.
+// It is a denoiser (models/denoiser.h). With learned_sigma the first C channels of the prediction are the target, the
+// others the interpolation of the variance (arXiv:2102.09672). Before the first step the prediction is 0. The model has
+// no head.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -45,10 +34,6 @@ struct DitSizes {
   void fields(Fields& f);
   bool operator==(const DitSizes&) const = default;
 };
-
-/// Returns the prediction [B, outputs, height, width] of a DiT from the end of the model, end[0] [B, patches, patch *
-/// patch * outputs]. Errors ("model"): an end of other sizes.
-at::Tensor dit_prediction(const ModelShape& shape, const at::Tensor& end);
 
 // The form of diffusers' DiTTransformer2DModel (0.42.1): the folder `transformer` of a pipeline. Its model has the
 // embedders of time and class in every block, and computes with those of each block; a DiT has one of each.

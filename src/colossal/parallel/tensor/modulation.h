@@ -20,12 +20,12 @@ namespace colossal::parallel {
 ///                expand, and computes its outputs of the whole condition; all of them are then gathered. Modes that
 ///                split features (2D, 2.5D, 3D) compute it as a contract whose k segments of outputs are each split as
 ///                features are.
-/// Communication: elements of the B_local rows of a rank; they do not grow with the tokens. 1D on p ranks: an all_gather
-///                of k H a row in forward, an all_reduce of H in backward. In its sequence form, where gradients are sums
-///                over tokens: a reduce_scatter of k H in backward instead. 2D and 2.5D: that of a contract of H to k H
-///                features. 3D: the same, and an exchange of the condition, from the rows and features that a rank has
-///                outside to those that it has inside: an all_gather of H a row, then one of the rows, and in backward a
-///                reduce_scatter of each.
+/// Communication: elements of the B_local rows of a rank; they do not grow with the tokens. 1D on p ranks: an
+///                all_gather of k H a row in forward, an all_reduce of H in backward. In its sequence form, where
+///                gradients are sums over tokens: a reduce_scatter of k H in backward instead. 2D and 2.5D: that of a
+///                contract of H to k H features. 3D: the same, and an exchange of the condition, from the rows and
+///                features that a rank has outside to those that it has inside: an all_gather of H a row, then one of
+///                the rows, and in backward a reduce_scatter of each.
 class TensorModulation : public nn::Modulation {
  public:
   TensorModulation(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,

@@ -18,8 +18,9 @@ namespace colossal::parallel {
 ///                backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features. Its loss makes one over
 ///                the ranks that split tokens, of which one has the token that counts. Outputs of a few features:
-///                linear.h. Modulation: modulation.h. Dropout: none, because masks depend only on the logical index. Norms of heads: none, but
-///                ranks with other tokens or heads hold copies of the weight whose gradients are partial sums.
+///                linear.h. Modulation: modulation.h. Dropout: none, because masks depend only on the logical index.
+///                Norms of heads: none, but ranks with other tokens or heads hold copies of the weight whose gradients
+///                are partial sums.
 /// Errors:        a hidden size that does not divide (check_sizes). The caller must check ids against the vocabulary.
 class TensorLayers : public nn::Layers {
  public:

@@ -9,23 +9,26 @@
 #include "colossal/run/objectives/alignment/rollout_keys.h"
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
 
 namespace colossal::run {
 
 Objectives built_in_objectives() {
-  std::vector<ObjectiveRow> rows{{.name = "next-token", .make = make_next_token},
-                                 {.name = "masked-token", .make = make_masked_token},
-                                 {.name = "target", .make = make_target},
-                                 {.name = "class", .make = make_class},
-                                 {.name = "alignment",
-                                  .tables = {{"alignment", AlignmentKeys{}},
-                                             {kReference, ReferenceKeys{}},
-                                             {kRollout, RolloutKeys{}},
-                                             {kReward, RewardKeys{}},
-                                             {kValue, ValueKeys{}}},
-                                  .make = make_alignment,
-                                  .complete = complete_alignment,
-                                  .models = alignment_models}};
+  std::vector<ObjectiveRow> rows{
+      {.name = "next-token", .make = make_next_token},
+      {.name = "masked-token", .make = make_masked_token},
+      {.name = "target", .make = make_target},
+      {.name = "class", .make = make_class},
+      {.name = "alignment",
+       .tables = {{"alignment", AlignmentKeys{}},
+                  {kReference, ReferenceKeys{}},
+                  {kRollout, RolloutKeys{}},
+                  {kReward, RewardKeys{}},
+                  {kValue, ValueKeys{}}},
+       .make = make_alignment,
+       .complete = complete_alignment,
+       .models = alignment_models},
+      {.name = "diffusion", .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}}, .make = make_diffusion}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;
   for (ObjectiveRow& row : rows) {

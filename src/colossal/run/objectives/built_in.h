@@ -19,6 +19,9 @@ std::unique_ptr<Objective> make_masked_token(const Config& config, const OwnTabl
 std::unique_ptr<Objective> make_target(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 /// Makes the objective of a classifier of texts or images. Labels [B, 1]: the class of each sample.
 std::unique_ptr<Objective> make_class(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
+/// Makes the objective of models that predict the noise of pictures (diffusion/diffusion_objective.h).
+std::unique_ptr<Objective> make_diffusion(const Config& config, const OwnTables& tables,
+                                          const models::ModelShape& shape);
 /// Makes the objective that alignment.method names, which fine-tunes a language model on chats.
 std::unique_ptr<Objective> make_alignment(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape);

@@ -5,102 +5,16 @@
 #include "colossal/base/error.h"
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/image_samples.h"
-#include "colossal/data/pictures/shape_samples.h"
+#include "colossal/data/pictures/shapes.h"
 #include "colossal/data/texts/labelled.h"
 #include "colossal/run/objectives/built_in.h"
+#include "colossal/run/objectives/class_pictures.h"
 #include "colossal/run/objectives/head_objective.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
-
-/// Opens the training and the held-out images: from folders named train and test (or val, validation), or from one
-/// folder.
-std::pair<data::PictureFolder, data::PictureFolder> open_folders(const Config& config) {
-  namespace fs = std::filesystem;
-  const DataConfig& d = config.data;
-  std::error_code failed;
-  if (!fs::is_directory(d.path + "/train", failed)) {
-    const auto all = data::PictureFolder::open(d.path);
-    return evaluates(config) && d.held_out > 0 ? all.split(d.held_out) : std::pair{all, data::PictureFolder{}};
-  }
-  std::pair<data::PictureFolder, data::PictureFolder> parts{data::PictureFolder::open(d.path + "/train"), {}};
-  for (const char* name : {"/test", "/val", "/validation"}) {
-    if (!evaluates(config) || !fs::is_directory(d.path + name, failed)) continue;
-    parts.second = data::PictureFolder::open(d.path + name);
-    parts.second.number_as(parts.first.classes);
-    return parts;
-  }
-  require(!evaluates(config), "data", "there are pictures to train on in ", d.path,
-          "/train but none to evaluate with: add a folder test or val, or set training.evaluate_batches = 0");
-  return parts;
-}
-
-/// Checks that the model reads pictures in colour and has an output for each of their classes.
-void check_pictures(const models::Task& task, size_t classes, const std::string& path) {
-  require(static_cast<int64_t>(classes) <= task.classes, "model", "classes must hold those of the pictures: got ",
-          task.classes, ", ", path, " has ", classes, "; set model.classes");
-  require(task.channels == 3, "model", "channels must be 3 for pictures of ", path, ": got ", task.channels,
-          "; set model.channels");
-}
-
-/// Returns the names of all classes of the model: those of the data, and LABEL_i for outputs that the data do not use.
-std::vector<std::string> with_unused(std::vector<std::string> names, int64_t classes) {
-  for (auto i = static_cast<int64_t>(names.size()); i < classes; ++i) names.push_back(concat("LABEL_", i));
-  return names;
-}
-
-OpenedData open_pictures(const Config& config, const ClassKeys& keys, const models::Task& task) {
-  const DataConfig& d = config.data;
-  auto [training, held_out] = open_folders(config);
-  check_pictures(task, training.classes.size(), d.path);
-  if (!task.class_names.empty()) {
-    training.number_as(task.class_names);
-    if (!held_out.names.empty()) held_out.number_as(task.class_names);
-  }
-  data::PictureOptions options{.side = task.side,
-                               .mean = keys.image_mean,
-                               .deviation = keys.image_deviation,
-                               .augment = keys.augment,
-                               .min_crop_area = keys.min_crop_area,
-                               .on_error = on_error_of(d)};
-  std::vector<std::string> names = with_unused(training.classes, task.classes);
-  std::vector<std::string> notices;
-  for (const data::PictureFolder* part : {&training, &held_out})
-    if (part->left_out) notices.push_back(*part->left_out);
-  OpenedData parts{.training = std::make_shared<data::PictureSamples>(std::move(training), options),
-                   .class_names = std::move(names),
-                   .notices = std::move(notices)};
-  options.augment = false;
-  if (!held_out.names.empty()) parts.held_out = std::make_shared<data::PictureSamples>(std::move(held_out), options);
-  return parts;
-}
-
-/// Opens drawn shapes, `count` an epoch.
-OpenedData open_shapes(const Config& config, const ClassKeys& keys, const models::Task& task, int64_t count) {
-  const DataConfig& d = config.data;
-  refuse_unused_data_keys(keys, {{"min_crop_area", false, "a folder of pictures in data.path, not drawn shapes"}});
-  std::vector<std::string> names = data::shape_names();
-  check_pictures(task, names.size(), d.path);
-  data::ShapeOptions options{
-      .count = count, .side = task.side, .mean = keys.image_mean, .deviation = keys.image_deviation};
-  if (!task.class_names.empty()) {
-    options.labels = data::class_numbers(names, task.class_names, d.path);
-    names = task.class_names;
-  }
-  OpenedData parts{.class_names = with_unused(std::move(names), task.classes)};
-  const int64_t held_out = data::held_out_shapes(count, d.held_out);
-  if (evaluates(config) && held_out > 0) {
-    data::ShapeOptions others = options;
-    others.count = held_out;
-    others.held_out = true;
-    parts.held_out = std::make_shared<data::ShapeSamples>(std::move(others));
-  }
-  options.augment = keys.augment;
-  parts.training = std::make_shared<data::ShapeSamples>(std::move(options));
-  return parts;
-}
 
 /// Opens the labelled texts of data.path. Errors ("data", "model"): errors of reading; classes that differ from the
 /// model's.
@@ -149,8 +63,17 @@ OpenedData open_images(const Config& config, const ClassKeys& keys, const models
   const models::Task task = shape.task();
   check_unused_data_keys(config.data, {.images = true});
   refuse_unused_data_keys(keys, {{"label_column", false, concat(kRecords, " for a model that classifies texts")}});
-  if (const auto count = data::parse_builtin_shapes(config.data.path)) return open_shapes(config, keys, task, *count);
-  if (data::PictureFolder::is_one(config.data.path)) return open_pictures(config, keys, task);
+  const bool are_drawn = data::parse_builtin_shapes(config.data.path).has_value();
+  if (are_drawn)
+    refuse_unused_data_keys(keys, {{"min_crop_area", false, "a folder of pictures in data.path, not drawn shapes"}});
+  if (are_drawn || data::PictureFolder::is_one(config.data.path))
+    return open_class_pictures(config, {task.classes, task.channels, task.class_names},
+                               {.width = task.side,
+                                .mean = keys.image_mean,
+                                .deviation = keys.image_deviation,
+                                .augment = keys.augment,
+                                .min_crop_area = keys.min_crop_area,
+                                .on_error = on_error_of(config.data)});
   const std::string folder = "a folder of pictures in data.path, not binary files of CIFAR";
   refuse_unused_data_keys(
       keys, {{"image_mean", false, folder}, {"image_deviation", false, folder}, {"min_crop_area", false, folder}});

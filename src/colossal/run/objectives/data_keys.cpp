@@ -1,5 +1,7 @@
 #include "colossal/run/objectives/data_keys.h"
 
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+
 namespace colossal::run {
 
 void StreamKeys::fields(Fields& f) {
@@ -64,11 +66,8 @@ void ChatKeys::fields(Fields& f) {
 }
 
 std::vector<DataKeys> built_in_data_keys() {
-  return {{"next-token", StreamKeys{}},
-          {"masked-token", MaskedTokenKeys{}},
-          {"target", TargetKeys{}},
-          {"class", ClassKeys{}},
-          {"alignment", ChatKeys{}}};
+  return {{"next-token", StreamKeys{}}, {"masked-token", MaskedTokenKeys{}}, {"target", TargetKeys{}},
+          {"class", ClassKeys{}},       {"alignment", ChatKeys{}},           {kDiffusion, DrawnDataKeys{}}};
 }
 
 }  // namespace colossal::run

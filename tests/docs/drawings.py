@@ -2,7 +2,7 @@
 """Draws the pictures of docs/img again and compares them with the files: the same elements and texts, coordinates to
 one unit.
 
-    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/pictures.py [--write]
+    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/drawings.py [--write]
 
 With --write the files are replaced. Numbers inside texts are not compared: losses differ in their last digits between
 processors.
@@ -80,7 +80,7 @@ def main():
             print(f"{name}: {'as in docs/img' if not found else found}")
             failed = failed or bool(found)
     if failed:
-        sys.exit("FAILED: if the change is meant, write the pictures anew: tests/docs/pictures.py --write")
+        sys.exit("FAILED: if the change is meant, write the pictures anew: tests/docs/drawings.py --write")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,13 @@
+// Adds the sample pictures of runs to the objective diffusion, because `run` does not draw.
+//
+//   const run::Program program = diffusion::with_diffusion(run::built_in());       // cli/whole_program.h
+#pragma once
+#include "colossal/run/program.h"
+
+namespace colossal::diffusion {
+
+/// Returns the program whose runs with [diffusion] draw training.sample_prompt every training.sample_every steps. A row
+/// that makes samples, or the table of another program, stays as it is.
+run::Program with_diffusion(run::Program program);
+
+}  // namespace colossal::diffusion

@@ -1,0 +1,21 @@
+#include "colossal/models/denoiser.h"
+
+#include "colossal/base/error.h"
+#include "colossal/models/task.h"
+#include "colossal/nn/patches.h"
+
+namespace colossal::models {
+
+DenoiserSizes denoiser_of(const ModelShape& shape) {
+  const auto sizes = shape.part<DenoiserSizes>();
+  require(sizes.channels > 0, "objective", "diffusion needs a model that predicts the noise of pictures: got one that ",
+          shape.task().purpose(), "; name a dit, or leave [diffusion] out");
+  return sizes;
+}
+
+at::Tensor predicted_picture(const ModelShape& shape, const at::Tensor& end) {
+  const DenoiserSizes sizes = denoiser_of(shape);
+  return nn::join_patches(end, {sizes.outputs, sizes.height, sizes.width, sizes.patch, /*class_tokens=*/0});
+}
+
+}  // namespace colossal::models

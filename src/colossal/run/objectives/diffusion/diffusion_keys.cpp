@@ -1,0 +1,78 @@
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+
+#include <cstdlib>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/noise/loss_weight.h"
+#include "colossal/run/unused_keys.h"
+
+namespace colossal::run {
+
+void DiffusionKeys::fields(Fields& f) {
+  f.text("target", target,
+         "what the model predicts: epsilon (the noise), v, sample (the picture), flow or edm; empty = that of the "
+         "model");
+  f.text("schedule", schedule,
+         "how the noise levels rise: scaled-linear (Stable Diffusion), linear (DiT) or cosine; empty = that of the "
+         "model");
+  f.number("beta_start", beta_start, "", "variance that the first noise level adds; 0 = the schedule's", 0, 1);
+  f.number("beta_end", beta_end, "", "variance that the last noise level adds; 0 = the schedule's", 0, 1);
+  f.integer("steps", steps, "levels", "number of noise levels", 1, 1 << 20);
+  f.flag("zero_terminal_snr", zero_terminal_snr,
+         "the last noise level is noise alone (2305.08891); needs target v, sample, flow or edm");
+  f.number("min_snr", min_snr, "", "gamma of min-SNR weights of the loss (2303.09556), usually 5; 0 = off", 0);
+  f.number(
+      "offset_noise", offset_noise, "",
+      "share of noise that is the same for a whole channel, so that a model learns dark and light pictures; 0.1 is "
+      "usual",
+      0);
+  f.number("input_perturbation", input_perturbation, "",
+           "further noise of the input that the model need not predict (2301.11706); 0.1 is usual", 0);
+  f.text("times", times, "target flow: distribution of training times: uniform, logit-normal or mode");
+  f.number_or_word("shift", shift, {"auto"}, "target flow: factor by which times move to more noise; auto = 1", 0);
+  f.number("drop_label", drop_label, "of the rows", "share of rows that see no class, for guidance", 0, 1);
+  f.number("guidance", guidance, "",
+           "weight of classifier-free guidance for pictures that are drawn; 1 = none, 0 = that of the model", 0);
+}
+
+void VaeKeys::fields(Fields& f) { f.choice("from", from, {"none"}, "none: the model works on pixels in [-1, 1]"); }
+
+void DrawnDataKeys::fields(Fields& f) {
+  f.integers("size", size, "pixels", "width and height of pictures; empty = those of the model", 1, 65535);
+  f.flag("mirror", mirror, "show every second picture mirrored, on average");
+}
+
+noise::NoiseOptions DiffusionKeys::levels() const {
+  return {.schedule = schedule,
+          .beta_start = beta_start,
+          .beta_end = beta_end,
+          .steps = steps,
+          .zero_terminal_snr = zero_terminal_snr};
+}
+
+noise::FlowOptions DiffusionKeys::flow() const {
+  return {.times = times, .shift = shift == "auto" ? 1 : std::strtod(shift.c_str(), nullptr)};
+}
+
+DiffusionKeys completed(DiffusionKeys keys, const DiffusionDefaults& model) {
+  const DiffusionKeys given = keys;
+  if (keys.target.empty()) keys.target = model.target;
+  if (keys.schedule.empty()) keys.schedule = model.schedule;
+  if (keys.guidance == 0) keys.guidance = model.guidance;
+  const noise::Target target = keys.noise_target();
+  const noise::NoiseLevels levels(keys.levels());
+  noise::check_target(target, levels.options());
+  noise::check_flow_options(keys.flow(), target);
+  noise::min_snr_weight(target, 1, keys.min_snr);
+  const bool has_table = target != noise::Target::Flow && target != noise::Target::Edm;
+  const std::string needs_table = "target epsilon, v or sample";
+  refuse_unused_keys(kDiffusion, describe_config(given), describe_config(DiffusionKeys()),
+                     {{"schedule", has_table, needs_table},
+                      {"beta_start", has_table, needs_table},
+                      {"beta_end", has_table, needs_table},
+                      {"zero_terminal_snr", has_table, needs_table}});
+  return keys;
+}
+
+}  // namespace colossal::run

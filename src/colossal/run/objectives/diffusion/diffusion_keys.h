@@ -1,0 +1,67 @@
+// The keys of models that predict the noise of pictures. This header needs no LibTorch.
+//
+//   [diffusion]
+//   target = "v"                  # what the model predicts
+//   zero_terminal_snr = true
+//   [vae]
+//   from = "none"                 # the model works on pixels in [-1, 1]
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/base/fields.h"
+#include "colossal/noise/flow_times.h"
+#include "colossal/noise/noise_levels.h"
+#include "colossal/noise/target.h"
+
+namespace colossal::run {
+
+/// Names of the tables.
+inline constexpr char kDiffusion[] = "diffusion", kVae[] = "vae";
+
+/// The table [diffusion]. Keys whose text is empty, and a guidance of 0, are those of the model (completed()).
+struct DiffusionKeys {
+  std::string target, schedule;
+  double beta_start = 0, beta_end = 0;  ///< 0 = the schedule's own
+  int64_t steps = 1000;                 ///< number of noise levels
+  bool zero_terminal_snr = false;
+  double min_snr = 0, offset_noise = 0, input_perturbation = 0;
+  std::string times = "uniform", shift = "auto";
+  double drop_label = 0.1;
+  double guidance = 0;
+  void fields(Fields& f);
+  bool operator==(const DiffusionKeys&) const = default;
+
+  noise::Target noise_target() const { return noise::target_named(target); }
+  noise::NoiseOptions levels() const;
+  noise::FlowOptions flow() const;
+};
+
+/// The table [vae].
+struct VaeKeys {
+  std::string from = "none";
+  void fields(Fields& f);
+  bool operator==(const VaeKeys&) const = default;
+};
+
+/// The keys of [data] for pictures that a model learns to draw.
+struct DrawnDataKeys {
+  std::vector<int64_t> size;  ///< width and height in pixels; empty = those of the model
+  bool mirror = false;
+  void fields(Fields& f);
+  bool operator==(const DrawnDataKeys&) const = default;
+};
+
+/// The values of [diffusion] with which a model was designed.
+struct DiffusionDefaults {
+  std::string target = "epsilon", schedule = "scaled-linear";
+  double guidance = 7.5;
+};
+
+/// Returns the keys with those of the model where the config gives none, after checks of each key and of keys together.
+/// Errors ("diffusion"): unknown names, with the nearest; epsilon with zero_terminal_snr; keys of a flow without
+/// target = "flow"; min_snr, levels or betas that have no effect.
+DiffusionKeys completed(DiffusionKeys keys, const DiffusionDefaults& model);
+
+}  // namespace colossal::run

@@ -1,0 +1,58 @@
+// The objective of models that predict the noise of pictures: noised pictures, the squared error of the prediction, and
+// evaluations that can be compared.
+//
+//   const auto* diffusion = dynamic_cast<const run::DiffusionObjective*>(&engine.objective());
+//   diffusion->keys().guidance, diffusion->sizes().classes;              // what drawing needs
+//
+// The loss of a row is the mean of (prediction - target)^2 over its elements, times its min-SNR weight. A model that
+// predicts a variance too (DiT) adds the variational bound of that variance, in bits per element, with the mean held
+// fixed (arXiv:2102.09672).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/models/denoiser.h"
+#include "colossal/run/objective.h"
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/diffusion/noised_samples.h"
+
+namespace colossal::run {
+
+/// The objective. All ranks compute the loss of all rows of a micro-batch.
+class DiffusionObjective final : public Objective {
+ public:
+  static constexpr int kQuarters = 4;
+
+  /// Errors ("objective"): a model that predicts no noise. ("diffusion"): those of completed(). ("data"): a size other
+  /// than that of the model; the message names the nearest.
+  DiffusionObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
+
+  /// Returns the keys of [diffusion], completed().
+  const DiffusionKeys& keys() const { return options_.keys; }
+  const models::DenoiserSizes& sizes() const { return sizes_; }
+  /// Returns the names of the classes; empty = numbers only.
+  const std::vector<std::string>& class_names() const { return class_names_; }
+
+  OpenedData open(const DataRequest& request) const override;
+  tensor::Batch example(int64_t rows) const override;
+  void check(const tensor::Batch& batch) const override;
+  double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
+  at::Tensor loss(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const override;
+  int64_t sums() const override { return 1 + 2 * kQuarters; }
+  at::Tensor evaluate(const models::Model& model, const models::States& end,
+                      const nn::ForwardContext& step) const override;
+  /// Returns eval_loss, and eval_loss_1 to eval_loss_4: the mean of the rows in each quarter of the noise levels, from
+  /// the least noise to the most.
+  std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
+
+ private:
+  at::Tensor losses(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const;
+
+  models::DenoiserSizes sizes_;
+  std::vector<std::string> class_names_;
+  NoisedOptions options_;
+};
+
+}  // namespace colossal::run

@@ -1,0 +1,127 @@
+#include "colossal/run/objectives/diffusion/noised_samples.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+#include "colossal/noise/loss_weight.h"
+#include "colossal/ops/random.h"
+
+namespace colossal::run {
+namespace {
+
+using tensor::Dim;
+
+constexpr double kGoldenRatio = 0.61803398874989485;  // the fractions of its multiples are spread evenly
+constexpr uint64_t kHeldOutSeed = 0x5eed;             // of the noise of held-out samples, in all runs
+
+/// Returns a number in [0, 1).
+double uniform_of(uint64_t seed, const char* name) {
+  return static_cast<double>(derive_seed(seed, name) >> 11) * 0x1p-53;
+}
+
+/// Returns standard normal numbers, fp32.
+at::Tensor normal_of(uint64_t seed, const char* name, const std::vector<int64_t>& sizes) {
+  at::Tensor numbers = at::empty(sizes, at::kFloat);
+  const std::vector<int64_t> start(sizes.size(), 0);
+  ops::fill_normal(numbers, sizes, start, start, sizes, derive_seed(seed, name), 1);
+  return numbers;
+}
+
+/// Returns the standard normal number with this cumulated probability, in [0, 1).
+double normal_quantile(double uniform) {
+  const double inside = std::clamp(uniform, 1e-12, 1 - 1e-12);
+  return std::sqrt(2.0) * at::erfinv(at::scalar_tensor(2 * inside - 1, at::kDouble)).item<double>();
+}
+
+/// Writes a x + b y to a row of a field.
+void mix_into(tensor::Batch& batch, const char* field, int64_t row, const noise::Mix& factors, const at::Tensor& x,
+              const at::Tensor& y) {
+  batch.at(field).select(0, row).copy_(factors.signal * x + factors.noise * y);
+}
+
+void set(tensor::Batch& batch, const char* field, int64_t row, double value) {
+  batch.at(field).mutable_data_ptr<float>()[row] = static_cast<float>(value);
+}
+
+}  // namespace
+
+tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device device) {
+  const auto numbers = at::TensorOptions(device).dtype(at::kFloat);
+  const std::vector<int64_t> sizes{rows, o.channels, o.height, o.width};
+  const std::vector<Dim> dims{Dim::Row, Dim::Other, Dim::Other, Dim::Other};
+  tensor::Batch batch;
+  batch.add(kNoised, {at::zeros(sizes, numbers), dims});
+  batch.add(kTimes, {at::zeros({rows}, numbers), {Dim::Row}});
+  batch.add(kClasses, {at::zeros({rows}, numbers.dtype(at::kLong)), {Dim::Row}});
+  batch.add(kTargets, {at::zeros(sizes, numbers), dims});
+  batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
+  batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}});
+  if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
+  return batch;
+}
+
+NoisedSamples::NoisedSamples(std::shared_ptr<const data::Samples> pictures, const NoisedOptions& options)
+    : pictures_(std::move(pictures)),
+      options_(options),
+      target_(options.keys.noise_target()),
+      levels_(options.keys.levels()) {}
+
+NoisedSamples::Drawn NoisedSamples::draw(double uniform) const {
+  if (target_ == noise::Target::Flow) {
+    const double t = noise::flow_time(options_.keys.flow(), uniform, normal_quantile(uniform));
+    return {noise::flow_level(t, levels_.steps()), t};
+  }
+  if (target_ == noise::Target::Edm)
+    return {noise::edm_level(noise::edm_training_sigma(normal_quantile(uniform))), uniform};
+  const auto t = static_cast<int64_t>(uniform * static_cast<double>(levels_.steps()));
+  return {noise::table_level(levels_, t), static_cast<double>(t) / static_cast<double>(levels_.steps())};
+}
+
+void NoisedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
+  const DiffusionKeys& keys = options_.keys;
+  const uint64_t own = options_.is_held_out ? derive_seed(kHeldOutSeed, static_cast<uint64_t>(index)) : seed;
+  tensor::Batch source = pictures_->make(1);
+  pictures_->fill(index, seed, source, 0);
+  at::Tensor picture = source.at("images")[0];
+  require(picture.sizes() == at::IntArrayRef({options_.channels, options_.height, options_.width}), "data",
+          "pictures must have the sizes of the model, ", options_.channels, " x ", options_.height, " x ",
+          options_.width, ": got ", picture.sizes());
+  const bool is_trained = !options_.is_held_out;
+  if (is_trained && options_.mirror && uniform_of(own, "mirror") < 0.5) picture = picture.flip({2});
+  const double spread = std::fmod((static_cast<double>(index) + 0.5) * kGoldenRatio, 1.0);
+  const auto [level, share] = draw(is_trained ? uniform_of(own, "time") : spread);
+  at::Tensor noise = normal_of(own, "noise", picture.sizes().vec());
+  if (keys.offset_noise > 0) noise += keys.offset_noise * normal_of(own, "offset", {options_.channels, 1, 1});
+  const noise::Mix wanted = noise::training_target(target_, level.mix);
+  const at::Tensor input = keys.input_perturbation > 0 && is_trained
+                               ? noise + keys.input_perturbation * normal_of(own, "input", noise.sizes().vec())
+                               : noise;
+  const double scale = noise::input_scale(target_, level.mix);
+  mix_into(batch, kNoised, row, {scale * level.mix.signal, scale * level.mix.noise}, picture, input);
+  mix_into(batch, kTargets, row, wanted, picture, noise);
+  const bool is_dropped = is_trained && uniform_of(own, "label") < keys.drop_label;
+  batch.at(kClasses).mutable_data_ptr<int64_t>()[row] =
+      is_dropped ? options_.null_class : source.at("labels").item<int64_t>();
+  const double snr = std::pow(level.mix.signal / level.mix.noise, 2);
+  set(batch, kTimes, row, level.time);
+  set(batch, kWeights, row, noise::min_snr_weight(target_, snr, keys.min_snr));
+  set(batch, kLevels, row, share);
+  if (options_.has_pictures) batch.at(kPictures).select(0, row).copy_(picture);
+}
+
+nlohmann::json NoisedSamples::traits() const {
+  nlohmann::json traits = pictures_->traits();
+  traits["diffusion"] = checksum(to_toml(options_.keys));
+  traits["mirror"] = options_.mirror;
+  return traits;
+}
+
+}  // namespace colossal::run

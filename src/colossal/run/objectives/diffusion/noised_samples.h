@@ -1,0 +1,74 @@
+// Samples of noised pictures: what a diffusion model reads, and what it shall predict.
+//
+//   const auto shapes = std::make_shared<data::ShapeSamples>(data::ShapeOptions{.count = 10000, .width = 16, ...});
+//   run::NoisedSamples samples(shapes, {.keys = keys, .channels = 3, .height = 16, .width = 16, .null_class = 10});
+//
+// Fields, B rows:
+//   noised    fp32 [B, C, h, w]: the noised picture, scaled as the model reads it
+//   times     fp32 [B]: the noise level, as the model's time embedding reads it
+//   classes   int64 [B]: the class, or the null class where it was dropped
+//   targets   fp32 [B, C, h, w]: what the model shall predict
+//   weights   fp32 [B]: the weight of the row's squared error
+//   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows
+//   pictures  fp32 [B, C, h, w]: the picture, if the model also predicts a variance
+#pragma once
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/data/batches.h"
+#include "colossal/noise/noise_levels.h"
+#include "colossal/noise/target.h"
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+
+namespace colossal::run {
+
+/// Names of the fields.
+inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "classes", kTargets[] = "targets",
+                      kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures";
+
+/// Options of NoisedSamples.
+struct NoisedOptions {
+  DiffusionKeys keys;  ///< completed()
+  int64_t channels = 0, height = 0, width = 0;
+  int64_t null_class = 0;     ///< index of the class that stands for no class
+  bool has_pictures = false;  ///< true = the field "pictures"
+  bool mirror = false;        ///< true = every second picture on average is mirrored left to right
+  bool is_held_out = false;   ///< true = noise, time and label of a sample depend on its index alone
+};
+
+/// Returns a batch of those fields, zeros. `device` may be meta.
+tensor::Batch noised_batch(int64_t rows, const NoisedOptions& options, at::Device device = at::kCPU);
+
+/// Noises pictures: samples with the fields "images" [B, C, h, w], whose pixels are in [-1, 1], and "labels" [B, 1].
+///
+/// Noise, time, dropped label and mirror image are pure functions of (seed, epoch, sample). With `is_held_out` they are
+/// functions of the sample's index: the time of sample i is the fraction of i times the golden ratio, so those of any
+/// first samples are spread evenly, no label is dropped and no picture mirrored. Evaluations can then be compared.
+class NoisedSamples final : public data::Samples {
+ public:
+  NoisedSamples(std::shared_ptr<const data::Samples> pictures, const NoisedOptions& options);
+  int64_t count() const override { return pictures_->count(); }
+  tensor::Batch make(int64_t rows) const override { return noised_batch(rows, options_); }
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
+  nlohmann::json traits() const override;
+  std::vector<std::string> take_notices() const override { return pictures_->take_notices(); }
+
+ private:
+  /// A noise level, and the share of levels below it.
+  struct Drawn {
+    noise::Level level;
+    double share = 0;
+  };
+  Drawn draw(double uniform) const;
+
+  std::shared_ptr<const data::Samples> pictures_;
+  NoisedOptions options_;
+  noise::Target target_;
+  noise::NoiseLevels levels_;
+};
+
+}  // namespace colossal::run
