@@ -90,11 +90,11 @@ TEST_F(Draw, RepeatsEachPictureAlone) {
 
 TEST_F(Draw, ReadsLinesAndPrintsLines) {
   const std::string lines = folder().write("lines.jsonl", R"({"class": "heart", "count": 2, "sampler": "ddpm"}
-{"class": 1, "seed": 9})");
+{"class": true, "seed": 9})");
   EXPECT_THAT(draw({"--prompts", lines, "--to", folder() / "x"}).err, HasSubstr("lines.jsonl:2: class must be"));
   folder().write("lines.jsonl", R"({"class": "heart", "count": 2, "sampler": "ddpm"}
 
-{"class": "1", "seed": 9, "steps": 2})");
+{"class": 1, "seed": 9, "steps": 2})");
   const std::string out = drawn("lines", {"--prompts", lines, "--json"});
   const json last = json::parse(out.substr(out.rfind('{')));
   EXPECT_EQ(last.at("path"), folder() / "lines/0002-9.png");

@@ -86,7 +86,10 @@ std::vector<DrawTask> tasks_of(const DrawRequest& r) {
       if (data::is_blank(line)) continue;
       DrawTask task{r.options, concat(r.prompts, ":", number, ": ")};
       try {
-        read_json(data::parse_ordered_json_line(line, r.prompts, number), task.options, "draw");
+        nlohmann::ordered_json object = data::parse_ordered_json_line(line, r.prompts, number);
+        if (object.is_object() && object.contains("class") && object["class"].is_number_integer())
+          object["class"] = object["class"].dump();  // a class may have its number, as on the command line
+        read_json(object, task.options, "draw");
       } catch (const Error& error) {
         if (error.message().starts_with(r.prompts)) throw;
         throw Error("draw", task.where + error.message());
