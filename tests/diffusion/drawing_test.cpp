@@ -61,7 +61,7 @@ TEST_F(Drawings, EqualThoseOfOneProcessInEveryLayout) {
 TEST_F(Drawings, FollowEverySampler) {
   for (const std::string& sampler : noise::sampler_names()) {
     const bool is_flow = sampler == "flow";
-    const Flags flags{is_flow ? "--diffusion.target=flow" : "--diffusion.target=epsilon"};
+    const Flags flags{is_flow ? "--diffusion.target=flow" : "--diffusion.target=v"};
     const std::vector<Drawing> drawing{{.classes = {4}, .seeds = {5}, .guidance = 2}};
     const at::Tensor few = drawn(flags, drawing, {.sampler = sampler, .steps = 3});
     EXPECT_TRUE(few.isfinite().all().item<bool>()) << sampler;
