@@ -171,6 +171,8 @@ TEST_F(Draw, ExportsAPipelineOfDiffusers) {
   EXPECT_EQ(object("model_index.json").at("transformer"), json({"diffusers", "DiTTransformer2DModel"}));
   EXPECT_EQ(object("model_index.json").at("id2label").at("6"), "star");
   EXPECT_EQ(object("scheduler/scheduler_config.json").at("prediction_type"), "sample");
+  EXPECT_EQ(object("scheduler/scheduler_config.json").at("beta_start"), 1e-4);
+  EXPECT_EQ(object("scheduler/scheduler_config.json").at("beta_end"), 0.02);
   EXPECT_EQ(object("transformer/config.json").at("sample_size"), 8);
   const checkpoint::SafetensorsReader tensors(folder() / "pipeline/transformer/diffusion_pytorch_model.safetensors");
   const std::string first = "transformer_blocks.0.norm1.emb.timestep_embedder.linear_1.weight",

@@ -77,6 +77,10 @@ TEST_F(Drawings, UseThePredictedVariance) {
     return drawn(flags, drawing, {.sampler = "ddpm", .steps = 5, .variance = variance});
   };
   const at::Tensor learned = by(noise::Variance::Learned);
+  train(config("chosen", flags), train::Start::Overwrite, 0, [](train::Trainer& trainer, int) {
+    const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
+    EXPECT_TRUE(DrawOptions{.sampler = "ddpm"}.plan(objective).steps.front().learned) << "without being asked for";
+  });
   EXPECT_FALSE(is_near(learned, by(noise::Variance::Small)));
   EXPECT_FALSE(is_near(learned, by(noise::Variance::Large)));
 }

@@ -135,7 +135,7 @@ class PictureWriter {
     const models::DenoiserSizes& sizes = objective_.sizes();
     const int64_t drawn = diffusion::drawn_class(o.drawn, objective_.class_names(), sizes.classes);
     const double guidance = o.guidance == 0 ? objective_.keys().guidance : o.guidance;
-    const noise::SamplerPlan plan = o.plan(objective_.keys());
+    const noise::SamplerPlan plan = o.plan(objective_);
     const at::Tensor latents = r_.latents.empty() ? at::Tensor() : read_latents(r_.latents, o, sizes);
     for (int64_t first = 0; first < o.count; first += kPicturesAtOnce) {
       const int64_t count = std::min(kPicturesAtOnce, o.count - first);
@@ -176,8 +176,7 @@ class PictureWriter {
   void write(const at::Tensor& pixels, const diffusion::DrawOptions& o, int64_t drawn, double guidance, int64_t seed,
              double seconds) {
     const std::string sampler = diffusion::sampler_of(objective_.keys(), o.sampler);
-    const auto& names = objective_.class_names();
-    const std::string prompt = names.empty() ? concat("class ", drawn) : names[static_cast<size_t>(drawn)];
+    const std::string prompt = diffusion::class_title(drawn, objective_.class_names());
     const std::string text = concat(
         prompt, "\nSteps: ", o.steps, ", Sampler: ", sampler, ", CFG scale: ", print_number(guidance), ", Seed: ", seed,
         ", Size: ", pixels.size(2), "x", pixels.size(1), checksum_.empty() ? "" : ", Model hash: " + checksum_);
@@ -238,7 +237,8 @@ int draw(const Arguments& arguments, const run::Program* program) {
   const auto objective = diffusion::objective_of_run(r.model.from, known, "draw");
   for (const DrawTask& task : tasks) {
     diffusion::drawn_class(task.options.drawn, objective->class_names(), objective->sizes().classes);
-    task.options.plan(objective->keys());
+    task.options.plan(*objective);
+    if (!r.latents.empty()) read_latents(r.latents, task.options, objective->sizes());
   }
   return with_ranks(r.model.layout.ranks(), "draw", arguments, [&] {
     const auto world = join_layout(r.model);

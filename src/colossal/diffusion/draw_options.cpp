@@ -35,8 +35,14 @@ void DrawOptions::check(const std::string& where) const {
   require(!drawn.empty(), "draw", where, "the class to draw must be given: name it with --class");
 }
 
-noise::SamplerPlan DrawOptions::plan(const run::DiffusionKeys& keys) const {
-  return plan_of(keys, {.sampler = sampler, .spacing = spacing, .steps = steps, .karras = karras, .eta = eta});
+noise::SamplerPlan DrawOptions::plan(const run::DiffusionObjective& objective) const {
+  const bool predicts = objective.sizes().outputs > objective.sizes().channels;
+  return plan_of(objective.keys(), {.sampler = sampler,
+                                    .spacing = spacing,
+                                    .steps = steps,
+                                    .karras = karras,
+                                    .eta = eta,
+                                    .variance = predicts ? noise::Variance::Learned : noise::Variance::Small});
 }
 
 }  // namespace colossal::diffusion

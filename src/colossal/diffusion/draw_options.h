@@ -9,7 +9,7 @@
 
 #include "colossal/base/fields.h"
 #include "colossal/noise/sampler.h"
-#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
 
 namespace colossal::diffusion {
 
@@ -23,8 +23,9 @@ struct DrawOptions {
 
   /// Errors ("draw"): numbers out of range. `where` begins the message, such as the line of a file; may be empty.
   void check(const std::string& where = "") const;
-  /// Returns the plan of the sampler for a model that was trained with `keys`. Errors: those of plan_of().
-  noise::SamplerPlan plan(const run::DiffusionKeys& keys) const;
+  /// Returns the plan of the sampler for the model of a run; ddpm uses the variance of a model that predicts one.
+  /// Errors: those of plan_of().
+  noise::SamplerPlan plan(const run::DiffusionObjective& objective) const;
 };
 
 }  // namespace colossal::diffusion

@@ -139,8 +139,7 @@ void check(const Drawing& drawing, const models::DenoiserSizes& sizes) {
 
 }  // namespace
 
-at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing,
-                const std::function<bool()>& stop) {
+at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing) {
   const at::NoGradGuard no_grad;
   const Predictor predictor(model, drawing);
   const models::DenoiserSizes& sizes = predictor.sizes();
@@ -152,7 +151,6 @@ at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& 
   parts.base = parts.sample;
   uint64_t number = 0;
   for (const noise::SamplerStep& step : plan.steps) {
-    require(!stop || !stop(), "draw", "the drawing was stopped after ", number, " of ", plan.steps.size(), " steps");
     ++number;
     const at::Tensor predicted = predictor.predict(step.input_scale * parts.sample, step.time);
     parts.output = predicted.narrow(1, 0, sizes.channels);

@@ -8,8 +8,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <vector>
 
 #include "colossal/data/pictures/picture.h"
@@ -18,10 +16,10 @@
 
 namespace colossal::diffusion {
 
-/// What is drawn: n pictures.
+/// A request for n pictures.
 struct Drawing {
-  std::vector<int64_t> classes{};  ///< of each picture; the null class is the one after the last
-  std::vector<uint64_t> seeds{};   ///< of each picture
+  std::vector<int64_t> classes{};  ///< the class of each picture; the null class is the one after the last
+  std::vector<uint64_t> seeds{};   ///< the seed of each picture
   double guidance = 1;             ///< weight of classifier-free guidance (2207.12598); 1 = none, one pass a step
   double rescale = 0;              ///< share of the deviation that guidance changed which is given back (2305.08891)
   at::Tensor start{};              ///< standard normal noise [n, C, h, w]; undefined = drawn from the seeds
@@ -33,11 +31,8 @@ struct Drawing {
 /// Noise:         of a picture depends on (seed, step) alone, so a picture does not depend on those beside it but for
 ///                the rounding of products.
 /// Communication: that of DistributedModel::everywhere() in each step. All ranks of a replica call it alike.
-/// `stop`:        asked on every rank before each step; if it is true, draw() throws Error("draw"). It must return the
-///                same on all ranks. Null = never.
 /// Errors ("draw"): other numbers of classes than seeds; a class that the model does not have; a start of other sizes.
-at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing,
-                const std::function<bool()>& stop = {});
+at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing);
 
 /// Returns pixels [3, h, w] in [-1, 1] as a picture: clamped, and rounded to 8 bits.
 data::Picture picture_of(const at::Tensor& pixels);

@@ -21,4 +21,8 @@ int64_t drawn_class(const std::string& text, const std::vector<std::string>& nam
   return number;
 }
 
+std::string class_title(int64_t drawn, const std::vector<std::string>& names) {
+  return names.empty() ? concat("class ", drawn) : names.at(static_cast<size_t>(drawn));
+}
+
 }  // namespace colossal::diffusion

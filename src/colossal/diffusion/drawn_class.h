@@ -12,4 +12,7 @@ namespace colossal::diffusion {
 /// may be empty. Errors ("draw"): no such class; the message has the nearest name.
 int64_t drawn_class(const std::string& text, const std::vector<std::string>& names, int64_t count);
 
+/// Returns the name of a class; "class 3" if the classes have no names.
+std::string class_title(int64_t drawn, const std::vector<std::string>& names);
+
 }  // namespace colossal::diffusion

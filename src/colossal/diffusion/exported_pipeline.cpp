@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxFileBytes = int64_t{5} << 30;
-constexpr char kVersion[] = "0.42.1";  // of diffusers, whose keys these are
+constexpr char kVersion[] = "0.42.1";  // the version of diffusers that has these keys
 
 /// Returns the scheduler that draws as the run does by default. Errors ("export"): a target that diffusers lacks.
 json scheduler_of(const run::DiffusionKeys& keys) {
@@ -30,14 +30,13 @@ json scheduler_of(const run::DiffusionKeys& keys) {
             {"shift", keys.flow().shift}};
   const bool is_cosine = keys.schedule == "cosine";
   const json schedule = is_cosine ? "squaredcos_cap_v2" : keys.schedule == "linear" ? "linear" : "scaled_linear";
-  const bool is_linear = keys.schedule == "linear";
-  const double start = is_linear ? 1e-4 : 0.00085, end = is_linear ? 0.02 : 0.012;
+  const noise::NoiseLevels levels(keys.levels());
   return {{"_class_name", "DDIMScheduler"},
           {"_diffusers_version", kVersion},
           {"num_train_timesteps", keys.steps},
           {"beta_schedule", schedule},
-          {"beta_start", keys.beta_start > 0 ? keys.beta_start : start},
-          {"beta_end", keys.beta_end > 0 ? keys.beta_end : end},
+          {"beta_start", levels.options().beta_start},
+          {"beta_end", levels.options().beta_end},
           {"prediction_type", target == noise::Target::V ? "v_prediction" : noise::name_of(target)},
           {"rescale_betas_zero_snr", keys.zero_terminal_snr},
           {"clip_sample", true},

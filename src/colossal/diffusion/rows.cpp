@@ -30,8 +30,7 @@ std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::ShowText
   }
   const at::Tensor pictures =
       draw(trainer.engine().distributed(), plan_of(objective->keys(), {.steps = kSteps}), drawing);
-  const auto& names = objective->class_names();
-  const std::string title = names.empty() ? concat("class ", drawn) : names[static_cast<size_t>(drawn)];
+  const std::string title = class_title(drawn, objective->class_names());
   std::vector<run::Sample> samples;
   for (int64_t i = 0; i < kSamples; ++i)
     samples.push_back(run::picture_sample(title, concat("class-", drawn, "-", i + 1), picture_of(pictures[i])));

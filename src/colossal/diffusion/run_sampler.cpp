@@ -4,8 +4,7 @@ namespace colossal::diffusion {
 
 std::string sampler_of(const run::DiffusionKeys& keys, const std::string& sampler) {
   if (!sampler.empty()) return sampler;
-  const noise::Target target = keys.noise_target();
-  return target == noise::Target::Flow ? "flow" : target == noise::Target::Edm ? "euler" : "ddim";
+  return keys.noise_target() == noise::Target::Flow ? "flow" : "ddim";
 }
 
 noise::SamplerPlan plan_of(const run::DiffusionKeys& keys, noise::SamplerOptions options) {
