@@ -43,7 +43,7 @@ class StepRollouts {
   /// The groups of a step with their scores, and the seconds that they took.
   struct Drawn {
     std::vector<RolloutGroup> groups{};
-    double draw_seconds = 0, score_seconds = 0;  ///< of alignment.dynamic all counts as drawing
+    double draw_seconds = 0, score_seconds = 0;  ///< waves of alignment.dynamic count as drawing
   };
 
   /// `objective` must outlive this object.
@@ -77,7 +77,7 @@ class StepRollouts {
   struct Pending {
     std::string draws{};                 ///< RolloutDigests::draws
     std::string text{};                  ///< the bytes of its groups in base64; empty for the step that trains now
-    std::vector<RolloutGroup> groups{};  ///< what a checkpoint has, until the rollouts continue with them
+    std::vector<RolloutGroup> groups{};  ///< the groups of a checkpoint, until the rollouts continue with them
   };
 
   void check_sizes(const std::vector<RolloutGroup>& groups, const std::string& step) const;

@@ -40,7 +40,7 @@ std::vector<int64_t> class_numbers(const std::vector<std::string>& classes, cons
 
 /// Options of PictureSamples.
 struct PictureOptions {
-  int64_t width = 0;  ///< of a sample in pixels; must be set (at least 1)
+  int64_t width = 0;  ///< the width of a sample in pixels; must be set (at least 1)
   int64_t height = width;
   /// The mean and standard deviation of each channel, of pixels in [0, 1].
   std::vector<double> mean = {0.485, 0.456, 0.406}, deviation = {0.229, 0.224, 0.225};

@@ -36,7 +36,7 @@ struct Crop {
 
 /// A text that a PNG file holds in addition to its pixels.
 struct PngText {
-  std::string keyword{};  ///< what the text is: "parameters", "Author"
+  std::string keyword{};  ///< the kind of text: "parameters", "Author"
   std::string text{};     ///< UTF-8
   bool operator==(const PngText&) const = default;
 };

@@ -12,9 +12,9 @@ namespace colossal::data {
 /// Options of ShapeSamples.
 struct ShapeOptions {
   int64_t count = 0;  ///< number of pictures in an epoch; must be set (at least 1)
-  int64_t width = 0;  ///< in pixels; must be set (at least 1)
+  int64_t width = 0;  ///< the width in pixels; must be set (at least 1)
   int64_t height = width;
-  std::vector<double> mean, deviation;  ///< of each channel, of pixels in [0, 1]; must be set
+  std::vector<double> mean, deviation;  ///< mean and deviation of each channel, for pixels in [0, 1]; must be set
   bool augment = false;                 ///< true = every second sample on average is mirrored left to right
   bool held_out = false;                ///< true = the held-out pictures, which do not depend on the seed of a sample
   /// Label of each shape; empty = its number.

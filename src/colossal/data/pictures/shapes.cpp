@@ -40,7 +40,8 @@ bool in_cross(Point p) { return std::min(std::abs(p.x), std::abs(p.y)) <= 1.0 / 
 /// Returns true if at most one of the five lines through the tips of a star, which have the same distance from its
 /// centre, has the point on its outer side.
 bool in_star(Point p) {
-  constexpr double kHalfWidth = 0.951056516295153572, kBottom = 0.809016994374947424;  // of a star of radius 1
+  // A star of radius 1 has this half width, and its lowest points are this far below its middle.
+  constexpr double kHalfWidth = 0.951056516295153572, kBottom = 0.809016994374947424;
   constexpr double kDistance = 0.309016994374947424;
   constexpr std::array<Point, 5> kNormals{{{0, -1},
                                            {0.951056516295153572, -0.309016994374947424},
