@@ -301,6 +301,57 @@ std::tuple<Tensor, Tensor> rms_backward(const Tensor& dy, const Tensor& x, at::I
           wanted[1] ? (wide * normed).reshape({-1, width[0]}).sum(0).to(weight->scalar_type()) : Tensor()};
 }
 
+// As GPUs do, it takes planes of one dtype: LibTorch's kernels read no other layout and keep statistics in that dtype.
+std::tuple<Tensor, Tensor, Tensor> group_forward(const Tensor& x, const Optional& weight, const Optional& bias,
+                                                 int64_t rows, int64_t channels, int64_t pixels, int64_t groups,
+                                                 double epsilon) {
+  for (const Optional* one : {&weight, &bias})
+    TORCH_CHECK(*one && (*one)->numel() == channels && (*one)->scalar_type() == x.scalar_type(),
+                "weight and bias must have an element of the input's dtype for each channel");
+  TORCH_CHECK(x.is_contiguous() && x.numel() == rows * channels * pixels, "the input must be planes without gaps");
+  const Tensor by_group = x.view({rows, groups, -1}), mean = by_group.mean(2, true), centred = by_group - mean;
+  const Tensor scale = (centred.square().mean(2, true) + epsilon).rsqrt();
+  const auto of_channels = [&](const Tensor& t) { return t.view({1, channels, 1}); };
+  const Tensor y = (centred * scale).view({rows, channels, -1}) * of_channels(*weight) + of_channels(*bias);
+  return {y.view(x.sizes()), mean.view({rows, groups}), scale.view({rows, groups})};
+}
+
+// --- convolutions: LibTorch calls these of a device without kernels of its own names ---
+
+void check_convolution(const Tensor& x, const Tensor& weight, bool transposed, int64_t groups) {
+  TORCH_CHECK(!transposed && groups == 1 && x.scalar_type() == weight.scalar_type(),
+              "only plain convolutions with factors of one dtype are known");
+}
+
+Tensor convolution_forward(const Tensor& x, const Tensor& weight, const Optional& bias, at::IntArrayRef stride,
+                           at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef,
+                           int64_t groups) {
+  check_convolution(x, weight, transposed, groups);
+  const auto size = [&](int64_t d) {
+    return (x.size(2 + d) + 2 * padding[d] - dilation[d] * (weight.size(2 + d) - 1) - 1) / stride[d] + 1;
+  };
+  const Tensor columns = at::im2col(x, weight.sizes().slice(2), dilation, padding, stride);
+  const Tensor y = weight.flatten(1).matmul(columns).view({x.size(0), weight.size(0), size(0), size(1)});
+  return bias && bias->defined() ? y + bias->view({1, -1, 1, 1}) : y;
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                                                        at::IntArrayRef stride, at::IntArrayRef padding,
+                                                        at::IntArrayRef dilation, bool transposed, at::IntArrayRef,
+                                                        int64_t groups, std::array<bool, 3> wanted) {
+  check_convolution(x, weight, transposed, groups);
+  const at::IntArrayRef kernel = weight.sizes().slice(2);
+  const Tensor rows = dy.flatten(2), matrix = weight.flatten(1);
+  Tensor dx, dweight, dbias;
+  if (wanted[0]) dx = at::col2im(matrix.t().matmul(rows), x.sizes().slice(2), kernel, dilation, padding, stride);
+  if (wanted[1]) {
+    const Tensor columns = at::im2col(x, kernel, dilation, padding, stride);
+    dweight = rows.matmul(columns.transpose(1, 2)).sum(0).view(weight.sizes());
+  }
+  if (wanted[2]) dbias = rows.sum({0, 2});
+  return {dx, dweight, dbias};
+}
+
 // --- norms of lists, with the conditions under which LibTorch makes one pass over all tensors ---
 
 std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, std::optional<at::ScalarType> dtype) {
@@ -334,6 +385,9 @@ void register_trap_fused_operators(torch::Library& aten) {
   aten.impl("_flash_attention_backward", TORCH_FN(flash_backward));
   aten.impl("_fused_rms_norm", TORCH_FN(rms_forward));
   aten.impl("_fused_rms_norm_backward", TORCH_FN(rms_backward));
+  aten.impl("native_group_norm", TORCH_FN(group_forward));
+  aten.impl("convolution_overrideable", TORCH_FN(convolution_forward));
+  aten.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
 }
 
 }  // namespace colossal::test

@@ -12,7 +12,10 @@ struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
   /// Features of a head of v; 0 = head_dim. Values that differ come from Layers::latent_heads(), not from heads()
   int64_t v_head_dim = 0;
+  /// Features of the state from which Layers::cross_heads() projects k and v; 0 = hidden
+  int64_t source_hidden = 0;
 
+  int64_t source() const { return source_hidden == 0 ? hidden : source_hidden; }
   int64_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
   /// Returns the shape of heads that have the features of v, such as the results of attention.
   AttentionShape of_values() const { return {hidden, heads, kv_heads, value_dim()}; }

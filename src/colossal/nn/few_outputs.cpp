@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "colossal/nn/convolution.h"
 #include "colossal/nn/linear.h"
 
 namespace colossal::nn {
@@ -15,6 +16,12 @@ at::Tensor few_outputs(const at::Tensor& x, const at::Tensor& weight, const at::
   for (int64_t i = 0; i < own.size(0); ++i) outputs.push_back((x * own[i]).sum(-1));
   const at::Tensor y = at::stack(outputs, -1);
   return added.defined() ? y + added : y;
+}
+
+at::Tensor few_outputs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       const Pictures& pictures) {
+  const auto type = x.scalar_type();
+  return convolved(x, weight.to(type), bias.defined() ? bias.to(type) : bias, pictures);
 }
 
 }  // namespace colossal::nn

@@ -36,6 +36,10 @@
 #include "colossal/nn/tokens.h"
 #include "colossal/tensor/batch.h"
 
+namespace colossal::ops {
+struct NormGroups;  // ops/group_norm.h
+}
+
 namespace colossal::nn {
 
 class Attention;         // nn/attention.h
@@ -47,6 +51,7 @@ class Embedding;         // nn/embedding.h
 class Expand;            // nn/linear_layers.h
 class Experts;           // nn/experts.h
 class Features;          // nn/features.h
+class GroupNorm;         // nn/norm.h
 class HeadProjection;    // nn/head_projections.h
 class HeadTable;         // nn/head_projections.h
 class LossHead;          // nn/loss_head.h
@@ -56,6 +61,7 @@ class Norm;              // nn/norm.h
 class OutputProjection;  // nn/head_projections.h
 class Outputs;           // nn/outputs.h
 class PatchEmbedding;    // nn/patches.h
+class PictureEmbedding;  // nn/convolution.h
 class TokenRuns;         // nn/token_runs.h
 class Vector;            // nn/vector.h
 enum class Place : uint8_t;
@@ -129,8 +135,14 @@ class Layers {
   std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
                                                   double deviation, const std::string& class_token,
                                                   double class_deviation);
+  /// Makes a convolution of pictures (nn/convolution.h), with the initial weights of a normal distribution.
+  std::unique_ptr<PictureEmbedding> picture_embedding(const std::string& name, int64_t channels, int64_t hidden,
+                                                      int64_t kernel, double deviation);
   std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, const NormOptions&);
   std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, const NormOptions&);
+  /// Makes a GroupNorm (ops/group_norm.h) of features in `place`, of which every rank has whole groups.
+  /// Errors ("model"): groups that do not divide the features. Errors ("parallel"): ranks that would cut a group.
+  std::unique_ptr<GroupNorm> group_norm(const std::string& name, int64_t features, const ops::NormGroups&, Place);
   std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability);
   virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,

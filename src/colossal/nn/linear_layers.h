@@ -17,6 +17,8 @@
 
 namespace colossal::nn {
 
+struct Pictures;  // nn/convolution.h
+
 /// An activation between an Expand and its Contract. Its features are sharded differently from those outside, and under
 /// some layouts its rows too, even if the sizes match the sizes of a residual. It is a type of its own so that it
 /// cannot be added to a residual: an Expand without its Contract does not compile.
@@ -47,6 +49,11 @@ class Expand {
   /// Communication: that of one product for each tap.
   /// Errors ("model"): another number of tensors; a layer without taps.
   virtual Inside forward_taps(const std::vector<at::Tensor>& x) = 0;
+  /// Returns the convolution of pictures with a layer of two LinearOptions::taps (nn/convolution.h).
+  /// Communication: that of forward(). Where a product gathers or sums blocks of x and of the weight, they have the
+  /// inputs of all taps.
+  /// Errors ("model"): a layer without two taps; another number of pixels.
+  virtual Inside forward(const at::Tensor& x, const Pictures& pictures) = 0;
 };
 
 /// Linear layer from inside back to outside: y [B, S, out] = x [.., in] Wt + bias, where x is the output of an Expand.
@@ -56,6 +63,8 @@ class Contract {
   virtual at::Tensor forward(const Inside& x) = 0;
   /// As Expand::forward_taps(), in the other direction.
   virtual at::Tensor forward_taps(const std::vector<Inside>& x) = 0;
+  /// As Expand::forward() of pictures, in the other direction. A pending function is computed again in backward.
+  virtual at::Tensor forward(const Inside& x, const Pictures& pictures) = 0;
 };
 
 /// y [..., out] = x [..., in] W^T + b, where the features of y are sharded like the features of x, as between blocks.
@@ -65,6 +74,8 @@ class Dense {
  public:
   virtual ~Dense() = default;
   virtual at::Tensor forward(const at::Tensor& x) = 0;
+  /// As Expand::forward() of pictures, from features between blocks to features between blocks.
+  virtual at::Tensor forward(const at::Tensor& x, const Pictures& pictures) = 0;
 };
 
 /// Options of a linear layer.
@@ -73,9 +84,8 @@ struct LinearOptions {
   double deviation = 0.02;  ///< standard deviation of the initial weight; biases start at zero
   /// Segments of the split dimension (out of an Expand, in of a Contract or a Dense); empty = one segment
   std::vector<tensor::Segment> segments{};
-  /// Further dimensions of the weight of an Expand or a Contract, [out, in, taps...]: those of the kernel of a
-  /// convolution. Each tap is a product of its own, which no wrapper changes (fp8, packed weights, adapters). Empty =
-  /// none
+  /// Further dimensions of the weight of a layer, [out, in, taps...]: those of the kernel of a convolution. Only
+  /// adapters wrap their products (nn/low_rank_convolution.h), not fp8 or packed weights. Empty = none
   std::vector<int64_t> taps{};
 
   /// Returns the sizes of the weight.

@@ -12,6 +12,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/nn/direct_product.h"
 #include "colossal/nn/frozen_product.h"
+#include "colossal/nn/low_rank_convolution.h"
 #include "colossal/nn/low_rank_experts.h"
 #include "colossal/nn/low_rank_matrices.h"
 #include "colossal/ops/dispatch.h"
@@ -260,12 +261,14 @@ PartSegments segments_of(const Parameter& weight, const LowRankPart& part, const
 LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Parameters& parameters,
                            const LowRank& options) {
   const PartSegments at = segments_of(weight, part, parameters.coordinates());
-  const int64_t in = weight.spec.shape[1], rank = part.rank.value_or(options.rank);
+  std::vector<int64_t> sizes_of_a = weight.spec.shape;
+  const int64_t in = sizes_of_a[1], rank = part.rank.value_or(options.rank);
   require(rank >= 1 && rank <= std::min(part.count, in), "adapter", "the rank of an adapter of ", weight.name,
           part.name.empty() ? "" : concat(" (", part.name, ")"), " must be between 1 and ", std::min(part.count, in),
           ", its smaller side: got ", rank);
   const tensor::DimSplit &outputs = weight.spec.splits[0], &inputs = weight.spec.splits[1];
-  auto of_a = tensor::ShardSpec::whole({rank, in});
+  sizes_of_a[0] = rank;
+  auto of_a = tensor::ShardSpec::whole(sizes_of_a);
   of_a.splits[1] = inputs;
   of_a.gradient_axes = weight.spec.gradient_axes;
   add_axes(of_a.gradient_axes, outputs.axes);
@@ -275,13 +278,15 @@ LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Par
   for (const auto* axes : {&inputs.axes, &inputs.shards, &outputs.shards}) add_axes(of_b.gradient_axes, *axes);
   auto of_m = tensor::ShardSpec::split({part.count}, 0, outputs.axes, at.segments);
   of_m.gradient_axes = of_b.gradient_axes;
+  int64_t inputs_of_row = 1;
+  for (size_t d = 1; d < sizes_of_a.size(); ++d) inputs_of_row *= sizes_of_a[d];
   const auto add = [&](char matrix, tensor::ShardSpec spec, Init init, bool decay) -> Parameter& {
     Parameter& added = parameters.add(low_rank_name_of(weight, matrix, part.name), std::move(spec), init, decay);
-    added.hidden_matrix = matrix != 'm';
+    added.hidden_matrix = added.spec.shape.size() == 2;
     added.is_shared = weight.is_shared;
     return added;
   };
-  Parameter& a = add('a', std::move(of_a), Init::uniform(1 / std::sqrt(static_cast<double>(in))), true);
+  Parameter& a = add('a', std::move(of_a), Init::uniform(1 / std::sqrt(static_cast<double>(inputs_of_row))), true);
   Parameter& b = add('b', std::move(of_b), Init::zeros(), true);
   Parameter* m = options.magnitudes ? &add('m', std::move(of_m), Init::zeros(), false) : nullptr;
   // the part of B that belongs to the rows of the weight which this rank stores
@@ -298,6 +303,22 @@ LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Par
           from,
           to - from,
           part.scale.value_or(options.scale)};
+}
+
+/// Checks the adapter of a convolution, and returns the product inside.
+std::shared_ptr<const DirectProduct> direct_of_convolution(const std::shared_ptr<const Product>& product,
+                                                           const Parameter& weight, const LowRank& options) {
+  const auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
+  require(direct != nullptr && weight.spec.splits[0].shards.empty(), "adapter",
+          "adapters of convolutions must be around products of local blocks: ", weight.name,
+          " is multiplied with gathered ones; set tensor.mode = 1d and tensor.sequence = false, or name "
+          "adapter.targets without it");
+  require(options.dropout == 0 && !options.magnitudes && options.parts.size() <= 1, "adapter",
+          "the adapter of the convolution ", weight.name,
+          " must have no dropout, magnitudes or several parts: got one "
+          "with dropout ",
+          options.dropout, options.magnitudes ? " and magnitudes" : "", "; leave them out");
+  return direct;
 }
 
 void check_low_rank(const Product& product, const Parameter& weight, const LowRank& options) {
@@ -326,9 +347,15 @@ void check_low_rank(const Product& product, const Parameter& weight, const LowRa
 std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> product, const Parameter& weight,
                                              Parameters& parameters, const LowRank& options) {
   if (weight.stack) return with_low_rank_of_expert(std::move(product), weight, parameters, options);
-  check_low_rank(*product, weight, options);
   std::vector<LowRankPart> parts = options.parts;
   if (parts.empty()) parts = {{.name = "", .first = 0, .count = weight.spec.shape[0]}};
+  if (weight.spec.shape.size() == 4) {
+    auto direct = direct_of_convolution(product, weight, options);
+    const LowRankPiece piece = declare_piece(weight, parts.front(), parameters, options);
+    if (!weight.value.defined()) return product;
+    return std::make_shared<ConvolutionLowRank>(std::move(direct), piece.a, piece.b, piece.scale, piece.first_output);
+  }
+  check_low_rank(*product, weight, options);
   std::vector<LowRankPiece> pieces;
   for (const LowRankPart& part : parts) pieces.push_back(declare_piece(weight, part, parameters, options));
   if (!weight.value.defined()) return product;

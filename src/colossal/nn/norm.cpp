@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/base/error.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/vector.h"
+#include "colossal/ops/group_norm.h"
 #include "colossal/ops/norm.h"
 
 namespace colossal::nn {
@@ -39,7 +41,40 @@ class FeatureNorm final : public Norm {
   bool centred_;
 };
 
+/// Returns the groups of a norm of which a rank has the features.
+ops::NormGroups groups_of_rank(Layers& make, const std::string& name, int64_t features, ops::NormGroups groups,
+                               Place place) {
+  require(groups.groups > 0 && features % groups.groups == 0, "model", "the groups of ", name, " must divide its ",
+          features, " features: got ", groups.groups);
+  const int64_t width = features / groups.groups, room = make.features(features, place)->room();
+  require(room % width == 0, "parallel", "ranks must have whole groups of the norm ", name, ", of ", width,
+          " features each: got ", room, " features on a rank; choose a tensor size that divides ", groups.groups,
+          " groups");
+  groups.groups = room / width;
+  return groups;
+}
+
+class FeatureGroups final : public GroupNorm {
+ public:
+  FeatureGroups(Layers& make, const std::string& name, int64_t features, const ops::NormGroups& groups, Place place)
+      : groups_(groups_of_rank(make, name, features, groups, place)),
+        weight_(make.vector(name + ".weight", {features}, {.place = place, .init = Init::ones()})),
+        bias_(make.vector(name + ".bias", {features}, {.place = place})) {}
+  at::Tensor forward(const at::Tensor& x) override {
+    return ops::group_norm(x, weight_->value(), bias_->value(), groups_);
+  }
+
+ private:
+  ops::NormGroups groups_;  // of this rank
+  std::unique_ptr<Vector> weight_, bias_;
+};
+
 }  // namespace
+
+std::unique_ptr<GroupNorm> Layers::group_norm(const std::string& name, int64_t features, const ops::NormGroups& groups,
+                                              Place place) {
+  return std::make_unique<FeatureGroups>(*this, name, features, groups, place);
+}
 
 std::unique_ptr<Norm> Layers::rms_norm(const std::string& name, int64_t hidden, const NormOptions& options) {
   return std::make_unique<FeatureNorm>(*this, name, hidden, options, /*centred=*/false);

@@ -26,4 +26,11 @@ struct NormOptions {
   Init init() const { return unit_offset ? Init::zeros() : Init::ones(); }
 };
 
+/// A GroupNorm of hidden states or of tensors inside a pair, whose tokens are the pixels of pictures.
+class GroupNorm {
+ public:
+  virtual ~GroupNorm() = default;
+  virtual at::Tensor forward(const at::Tensor& x /*[B, pixels, features]*/) = 0;
+};
+
 }  // namespace colossal::nn

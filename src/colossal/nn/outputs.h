@@ -6,6 +6,8 @@
 
 namespace colossal::nn {
 
+struct Pictures;  // nn/convolution.h
+
 /// A projection to a few outputs per token, such as predictions of a regression, rewards or values:
 /// y [B, S, out] = x [B, S, H] W^T + b.
 ///
@@ -26,6 +28,9 @@ class Outputs {
   /// rank. Differentiable: each rank of the model computes the same loss from the result and calls backward() on it;
   /// the gradients are those of one such loss.
   virtual at::Tensor forward(const at::Tensor& hidden, const ForwardContext& step) = 0;
+  /// Returns the same of a convolution, for outputs with two LinearOptions::taps: [B, h' * w', out].
+  /// Errors ("model"): outputs without two taps.
+  virtual at::Tensor forward(const at::Tensor& hidden, const Pictures& pictures, const ForwardContext& step) = 0;
 };
 
 }  // namespace colossal::nn

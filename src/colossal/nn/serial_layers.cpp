@@ -9,6 +9,7 @@
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/convolution.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/expert_ranks.h"
 #include "colossal/nn/experts.h"
@@ -57,7 +58,13 @@ struct SerialLinear {
       return nn::linear(*product, x, weight.value, own, weight.spec.shape[0], &deferred, before);
     return nn::linear(x, weight.value, own, &deferred, before, *product);
   }
+  at::Tensor forward(const at::Tensor& x, const Pictures& pictures, const Unary& before = {}) const {
+    return convolved(*product, x, weight.value, bias ? bias->value : at::Tensor(), weight.spec.shape[0], pictures,
+                     before);
+  }
   at::Tensor forward_taps(const std::vector<at::Tensor>& x) const {
+    require(product->parameters().empty(), "adapter", "a sum of taps must be of a layer without adapters: got one of ",
+            weight.name, "; name adapter.targets without it");
     return sum_of_taps(
         x, weight.value, bias ? bias->value : at::Tensor(),
         [](const at::Tensor& own, const at::Tensor& w, const at::Tensor& b) { return nn::linear(own, w, b); });
@@ -71,8 +78,7 @@ struct SerialLinear {
 struct BlockLinear : SerialLinear {
   BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : SerialLinear(p, name, in, out, o) {
-    if (!o.taps.empty()) return;
-    weight.hidden_matrix = true;
+    weight.hidden_matrix = o.taps.empty();
     product = p.product_for(weight, product);
   }
 };
@@ -82,6 +88,7 @@ struct SerialExpand : Expand {
       : linear(p, name, in, out, o) {}
   Inside forward(const at::Tensor& x) override { return {linear.forward(x)}; }
   Inside forward_taps(const std::vector<at::Tensor>& x) override { return {linear.forward_taps(x)}; }
+  Inside forward(const at::Tensor& x, const Pictures& pictures) override { return {linear.forward(x, pictures)}; }
   BlockLinear linear;
 };
 
@@ -90,6 +97,9 @@ struct SerialContract : Contract {
       : linear(p, name, in, out, o) {}
   at::Tensor forward(const Inside& x) override { return linear.forward(x.tensor, x.pending); }
   at::Tensor forward_taps(const std::vector<Inside>& x) override { return linear.forward_taps(tensors_of(x)); }
+  at::Tensor forward(const Inside& x, const Pictures& pictures) override {
+    return linear.forward(x.tensor, pictures, x.pending);
+  }
   BlockLinear linear;
 };
 
@@ -117,7 +127,7 @@ struct SerialCross : CrossProjection {
               const LinearOptions& kv)
       : shape(s),
         q(p, name + ".q", s.hidden, s.heads * s.head_dim, with_segments(q, {HeadSplit(s, 1).q})),
-        kv(p, name + ".kv", s.hidden, 2 * s.heads * s.head_dim,
+        kv(p, name + ".kv", s.source(), 2 * s.heads * s.head_dim,
            with_segments(kv, {HeadSplit(s, 1).kv, HeadSplit(s, 1).kv})) {}
   Heads forward(const at::Tensor& x, const at::Tensor& source, const ForwardContext&) override {
     return cross_heads_of(q.forward(x), source.size(1) > 0 ? kv.forward(source) : at::Tensor(), shape.head_dim);
@@ -188,6 +198,7 @@ struct SerialDense : Dense {
   SerialDense(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : linear(p, name, in, out, o) {}
   at::Tensor forward(const at::Tensor& x) override { return linear.forward(x); }
+  at::Tensor forward(const at::Tensor& x, const Pictures& pictures) override { return linear.forward(x, pictures); }
   SerialLinear linear;
 };
 
@@ -250,6 +261,9 @@ struct SerialOutputs : Outputs {
     const bool by_row = cache_of(step) != nullptr;
     if (!by_row && hidden.scalar_type() == linear.weight.value.scalar_type()) return linear.forward(hidden);
     return few_outputs(hidden, linear.weight.value, linear.bias ? linear.bias->value : at::Tensor(), by_row);
+  }
+  at::Tensor forward(const at::Tensor& hidden, const Pictures& pictures, const ForwardContext&) override {
+    return few_outputs(hidden, linear.weight.value, linear.bias ? linear.bias->value : at::Tensor(), pictures);
   }
   SerialLinear linear;
 };

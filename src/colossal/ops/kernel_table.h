@@ -67,6 +67,8 @@ constexpr Kernels<T> kTable = with_softmax<T>({
     .dot_products = dot_products<T>,
     .decode_nf4 = decode_nf4<T>,
     .encode_nf4 = encode_nf4,
+    .centred_sums = centred_sums<T>,
+    .centred_affine = centred_affine<T>,
 });
 
 }  // namespace

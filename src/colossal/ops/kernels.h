@@ -45,6 +45,18 @@ struct NormBackward {
   W offset;
 };
 
+/// Rows of `columns` elements from which a number of each column is subtracted, for GroupNorm.
+template <class T>
+struct CentredRows {
+  using W = WideOf<T>;
+  int64_t columns;
+  const T *x, *dy;         ///< [rows, columns]; a null `dy` means that it is absent
+  const W* mean;           ///< [columns]
+  const W *scale, *shift;  ///< [columns]: numbers of centred_affine
+  const W* factor;         ///< [columns]: factor of dy
+  T* y;                    ///< [rows, columns]: the result
+};
+
 /// Gate and up, or their gradients, as rows of `columns` elements. Each of the two has its own row stride, in elements.
 template <class T>
 struct GatedRows {
@@ -381,6 +393,11 @@ struct Kernels {
   /// is; the codes are then unspecified. All tables give the same bits.
   void (*decode_nf4)(const Nf4Run&, T* out);
   float (*encode_nf4)(const float* values, int64_t count, uint8_t* codes);
+  /// sums[c] += sum over rows [begin, end) of d, and products[c] += that of d (x - mean[c]), where d is dy, or
+  /// x - mean[c] without dy.
+  void (*centred_sums)(const CentredRows<T>&, int64_t begin, int64_t end, W* sums, W* products);
+  /// y = (x - mean[c]) scale[c] + shift[c], plus dy factor[c] with dy.
+  void (*centred_affine)(const CentredRows<T>&, int64_t begin, int64_t end);
 };
 
 /// Returns the table for the calling thread's instruction_set(). T: double, float or Bf16.

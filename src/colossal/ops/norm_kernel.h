@@ -62,5 +62,68 @@ void norm_backward(const NormBackward<T>& a, WideOf<T>* dweight, WideOf<T>* dbia
   }
 }
 
+/// Adds the sums of `count` vectors of columns from column i on, which it keeps in registers.
+template <class T, int N, bool kHasGradient, class Part>
+void centred_sums_of(const CentredRows<T>& a, int64_t begin, int64_t end, int64_t i, Part part, WideOf<T>* sums,
+                     WideOf<T>* products) {
+  using W = WideOf<T>;
+  Vec<W> mean[N], sum[N], product[N];
+#pragma GCC unroll 4
+  for (int k = 0; k < N; ++k) {
+    mean[k] = load(a.mean + i + k * kLanes<W>, part);
+    sum[k] = load(sums + i + k * kLanes<W>, part);
+    product[k] = load(products + i + k * kLanes<W>, part);
+  }
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t first = row * a.columns + i;
+#pragma GCC unroll 4
+    for (int k = 0; k < N; ++k) {
+      const Vec<W> centred = load(a.x + first + k * kLanes<W>, part) - mean[k];
+      Vec<W> other = centred;
+      if constexpr (kHasGradient) other = load(a.dy + first + k * kLanes<W>, part);
+      sum[k] += other;
+      product[k] += other * centred;
+    }
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < N; ++k) {
+    store(sums + i + k * kLanes<W>, sum[k], part);
+    store(products + i + k * kLanes<W>, product[k], part);
+  }
+}
+
+template <class T, bool kHasGradient>
+void centred_sums_with(const CentredRows<T>& a, int64_t begin, int64_t end, WideOf<T>* sums, WideOf<T>* products) {
+  using W = WideOf<T>;
+  int64_t i = 0;
+  for (; i + 4 * kLanes<W> <= a.columns; i += 4 * kLanes<W>)
+    centred_sums_of<T, 4, kHasGradient>(a, begin, end, i, Whole{}, sums, products);
+  for_vectors<W>(a.columns - i, [&](int64_t j, auto part) {
+    centred_sums_of<T, 1, kHasGradient>(a, begin, end, i + j, part, sums, products);
+  });
+}
+
+template <class T>
+void centred_sums(const CentredRows<T>& a, int64_t begin, int64_t end, WideOf<T>* sums, WideOf<T>* products) {
+  if (a.dy)
+    centred_sums_with<T, true>(a, begin, end, sums, products);
+  else
+    centred_sums_with<T, false>(a, begin, end, sums, products);
+}
+
+template <class T>
+void centred_affine(const CentredRows<T>& a, int64_t begin, int64_t end) {
+  using W = WideOf<T>;
+  for (int64_t row = begin; row < end; ++row) {
+    const T *x = a.x + row * a.columns, *dy = a.dy ? a.dy + row * a.columns : nullptr;
+    T* y = a.y + row * a.columns;
+    for_vectors<W>(a.columns, [&](int64_t i, auto part) {
+      Vec<W> value = (load(x + i, part) - load(a.mean + i, part)) * load(a.scale + i, part) + load(a.shift + i, part);
+      if (dy) value += load(dy + i, part) * load(a.factor + i, part);
+      store(y + i, value, part);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace colossal::ops

@@ -65,7 +65,7 @@ tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, co
 TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layout, const Direction& direction,
                            nn::Parameter& weight, std::optional<Table> bias)
     : layout_(std::move(layout)),
-      product_(weight.spec.shape.size() > 2 ? direction.product : p.product_for(weight, direction.product)),
+      product_(p.product_for(weight, direction.product)),
       deferred_(p.deferred()),
       weight_(weight),
       bias_(std::move(bias)),
@@ -124,6 +124,10 @@ at::Tensor TensorLinear::forward_taps(const std::vector<at::Tensor>& x) const {
                          [&](const at::Tensor& own, const at::Tensor& weight, const at::Tensor& bias) {
                            return nn::linear(*product_, own, weight, bias, out_, nullptr);
                          });
+}
+
+at::Tensor TensorLinear::forward(const at::Tensor& x, const nn::Pictures& pictures, const nn::Unary& before) const {
+  return nn::convolved(*product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, pictures, before);
 }
 
 std::unique_ptr<TensorLinear> TensorLinear::inside(nn::Parameters& p, std::shared_ptr<const Layout> layout,
@@ -190,7 +194,7 @@ TensorCrossHeads::TensorCrossHeads(nn::Parameters& p, std::shared_ptr<const Layo
   q.segments = {split_.q};
   kv.segments = {split_.kv, split_.kv};
   q_ = TensorLinear::expand(p, layout_, name + ".q", s.hidden, s.heads * s.head_dim, q);
-  kv_ = TensorLinear::expand(p, layout_, name + ".kv", s.hidden, 2 * s.heads * s.head_dim, kv);
+  kv_ = TensorLinear::expand(p, layout_, name + ".kv", s.source(), 2 * s.heads * s.head_dim, kv);
 }
 
 nn::Heads TensorCrossHeads::forward(const at::Tensor& x, const at::Tensor& source, const nn::ForwardContext& step) {
@@ -204,14 +208,22 @@ nn::Heads TensorCrossHeads::forward(const at::Tensor& x, const at::Tensor& sourc
 TensorDense::TensorDense(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
                          int64_t out, const nn::LinearOptions& o)
     : features_(layout->mesh->group(layout->outside.columns)),
-      weight_(p, *layout, name + ".weight", {out, in}, layout->outside,
+      weight_(p, *layout, name + ".weight", o.weight_sizes(out, in), layout->outside,
               {.features = 1, .segments = o.segments, .init = nn::Init::normal(o.deviation), .decay = true}) {
   if (o.bias) bias_.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
 }
 
 at::Tensor TensorDense::forward(const at::Tensor& x) {
   if (features_.size() == 1) return nn::linear(x, weight_.value(), bias_ ? bias_->value() : at::Tensor());
-  const at::Tensor share = nn::linear(x, weight_.value(), {});
+  return complete(nn::linear(x, weight_.value(), {}));
+}
+
+at::Tensor TensorDense::forward(const at::Tensor& x, const nn::Pictures& pictures) {
+  if (features_.size() == 1) return nn::convolved(x, weight_.value(), bias_ ? bias_->value() : at::Tensor(), pictures);
+  return complete(nn::convolved(x, weight_.value(), {}, pictures));
+}
+
+at::Tensor TensorDense::complete(const at::Tensor& share) const {
   const at::Tensor y = comm::reduce_scatter(share, -1, features_);
   return bias_ ? y + bias_->value() : y;
 }
@@ -219,19 +231,30 @@ at::Tensor TensorDense::forward(const at::Tensor& x) {
 TensorOutputs::TensorOutputs(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
                              int64_t hidden, int64_t out, const nn::LinearOptions& o)
     : layout_(std::move(layout)),
-      weight_(p, *layout_, name + ".weight", {out, hidden}, layout_->outside,
+      weight_(p, *layout_, name + ".weight", o.weight_sizes(out, hidden), layout_->outside,
               {.features = 1, .init = nn::Init::normal(o.deviation), .decay = true}) {
   if (o.bias)
     bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{out}, layout_->outside,
                   Table::Options{.features = -1});
 }
 
-at::Tensor TensorOutputs::own(const at::Tensor& hidden, bool by_row) const {
+at::Tensor TensorOutputs::summed(const std::function<at::Tensor(const at::Tensor& bias)>& product) const {
   comm::Group& features = layout_->mesh->group(layout_->outside.columns);
   const at::Tensor bias = bias_ ? bias_->value() : at::Tensor();
-  if (features.size() == 1) return nn::few_outputs(hidden, weight_.value(), bias, by_row);
-  const at::Tensor y = comm::reduce_from(nn::few_outputs(hidden, weight_.value(), {}, by_row), features);
+  if (features.size() == 1) return product(bias);
+  const at::Tensor y = comm::reduce_from(product({}), features);
   return bias_ ? y + bias.to(y.scalar_type()) : y;
+}
+
+at::Tensor TensorOutputs::own(const at::Tensor& hidden, bool by_row) const {
+  return summed([&](const at::Tensor& bias) { return nn::few_outputs(hidden, weight_.value(), bias, by_row); });
+}
+
+at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::Pictures& pictures,
+                                  const nn::ForwardContext& step) {
+  const at::Tensor here =
+      summed([&](const at::Tensor& bias) { return nn::few_outputs(hidden, weight_.value(), bias, pictures); });
+  return joined(*layout_, layout_->outside, here, step);
 }
 
 at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::ForwardContext& step) {

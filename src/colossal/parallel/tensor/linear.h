@@ -4,8 +4,11 @@
 //   TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
 //   const at::Tensor y = values.forward(hidden, step);          // [B, S, 1] on every rank
 #pragma once
+#include <functional>
+
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/convolution.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
 #include "colossal/nn/latent_heads.h"
@@ -47,6 +50,8 @@ class TensorLinear {
   at::Tensor forward(const at::Tensor& x, const nn::Unary& before = {}) const;
   /// Computes the sum over the taps of a layer that has some.
   at::Tensor forward_taps(const std::vector<at::Tensor>& x) const;
+  /// Computes the convolution of a layer with two taps, of before(x).
+  at::Tensor forward(const at::Tensor& x, const nn::Pictures& pictures, const nn::Unary& before = {}) const;
   /// Computes an expand whose output rows from `first` on are copies that all ranks of `copies` hold. Each rank uses
   /// its copy for other heads, so their gradients are summed over `copies`.
   at::Tensor forward_with_copies(const at::Tensor& x, int64_t first, comm::Group& copies) const;
@@ -115,8 +120,11 @@ class TensorDense : public nn::Dense {
   TensorDense(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t in, int64_t out,
               const nn::LinearOptions&);
   at::Tensor forward(const at::Tensor& x) override;
+  at::Tensor forward(const at::Tensor& x, const nn::Pictures& pictures) override;
 
  private:
+  /// Returns this rank's features of y from its share of the sum, without the bias.
+  at::Tensor complete(const at::Tensor& share) const;
   comm::Group& features_;
   Table weight_;
   std::optional<Table> bias_;
@@ -138,11 +146,15 @@ class TensorOutputs : public nn::Outputs {
   TensorOutputs(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden, int64_t out,
                 const nn::LinearOptions&);
   at::Tensor forward(const at::Tensor& hidden, const nn::ForwardContext& step) override;
+  at::Tensor forward(const at::Tensor& hidden, const nn::Pictures& pictures, const nn::ForwardContext& step) override;
   /// Returns the outputs of this rank's tokens, [..., H_local] -> [..., out], equal on the ranks that split features.
   at::Tensor own(const at::Tensor& hidden) const { return own(hidden, false); }
 
  private:
   at::Tensor own(const at::Tensor& hidden, bool by_row) const;
+  /// Returns `product` of a bias, which it gets if no rank has other features, else the sum over the ranks plus the
+  /// bias.
+  at::Tensor summed(const std::function<at::Tensor(const at::Tensor& bias)>& product) const;
   std::shared_ptr<const Layout> layout_;
   Table weight_;
   std::optional<Table> bias_;

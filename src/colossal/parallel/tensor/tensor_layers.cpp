@@ -35,6 +35,9 @@ struct TensorExpand : nn::Expand {
   explicit TensorExpand(std::unique_ptr<TensorLinear> linear) : linear(std::move(linear)) {}
   nn::Inside forward(const at::Tensor& x) override { return {linear->forward(x)}; }
   nn::Inside forward_taps(const std::vector<at::Tensor>& x) override { return {linear->forward_taps(x)}; }
+  nn::Inside forward(const at::Tensor& x, const nn::Pictures& pictures) override {
+    return {linear->forward(x, pictures)};
+  }
   std::unique_ptr<TensorLinear> linear;
 };
 
@@ -42,6 +45,9 @@ struct TensorContract : nn::Contract {
   explicit TensorContract(std::unique_ptr<TensorLinear> linear) : linear(std::move(linear)) {}
   at::Tensor forward(const nn::Inside& x) override { return linear->forward(x.tensor, x.pending); }
   at::Tensor forward_taps(const std::vector<nn::Inside>& x) override { return linear->forward_taps(nn::tensors_of(x)); }
+  at::Tensor forward(const nn::Inside& x, const nn::Pictures& pictures) override {
+    return linear->forward(x.tensor, pictures, x.pending);
+  }
   std::unique_ptr<TensorLinear> linear;
 };
 
