@@ -40,8 +40,8 @@ build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohm
   libboost-dev=boost/beast.hpp ninja-build=:ninja)
 # Needed by `pip install .` alone.
 python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
-# Optional: asynchronous reads and writes of scratch files, which threads do otherwise.
-extra_packages=(liburing-dev=liburing.h)
+# Optional: asynchronous reads and writes of scratch files, which threads do otherwise; pictures in WebP and tar files.
+extra_packages=(liburing-dev=liburing.h libwebp-dev=webp/decode.h libarchive-dev=archive.h)
 # Optional with the tests: a linker that saves a minute over their programs, and what the Python module needs.
 extra_test_packages=(lld=:ld.lld python3-dev=@header)
 docs_packages=(doxygen=:doxygen python3=:python3 python3-venv=@venv)

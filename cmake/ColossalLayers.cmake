@@ -5,7 +5,7 @@
 #                              unit of its own, where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do
-#                              no_cuda_graph.cpp, no_cuda_pages.cpp and no_io_uring.cpp
+#                              no_cuda_graph.cpp, no_cuda_pages.cpp, no_io_uring.cpp, no_webp.cpp and no_tar.cpp
 
 include(${CMAKE_CURRENT_LIST_DIR}/EmbedTexts.cmake)
 
@@ -84,7 +84,8 @@ set(COLOSSAL_WITHOUT_TORCH
   run/built_in_tables run/config run/data_keys run/layout_keys run/low_rank_keys run/module_names
   run/objectives/alignment/keys run/objectives/alignment/policy_keys run/objectives/alignment/reference_keys
   run/objectives/alignment/rollout_keys run/objectives/alignment/scorer_keys run/objectives/alignment/value_keys
-  run/objectives/data_keys run/objectives/diffusion/diffusion_keys run/own_tables run/stored_config run/unused_keys)
+  run/objectives/data_keys run/objectives/diffusion/diffusion_keys
+  run/objectives/reconstruction/reconstruction_keys run/own_tables run/stored_config run/unused_keys)
 
 # Layers with loops of their own over numbers, bytes or texts. The others call LibTorch or these, and are compiled with
 # -Og, which takes a third less time than -O2; benchmarks/results/2026-11-28-build.md has the runs that are as fast with
@@ -102,11 +103,15 @@ function(colossal_select_sources layer out)
     endif()
     list(FILTER sources EXCLUDE REGEX "/${left_out}\\.cpp$")
   endforeach()
-  if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
-    list(FILTER sources EXCLUDE REGEX "/no_io_uring\\.cpp$")
-  else()
-    list(FILTER sources EXCLUDE REGEX "/io_uring\\.cpp$")
-  endif()
+  foreach(unit LIBURING=io_uring WEBP=webp LIBARCHIVE=tar)
+    string(REPLACE "=" ";" names ${unit})
+    list(GET names 0 library)
+    list(GET names 1 name)
+    if(${library}_INCLUDE AND ${library}_LIBRARY)
+      set(name no_${name})
+    endif()
+    list(FILTER sources EXCLUDE REGEX "/${name}\\.cpp$")
+  endforeach()
   list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp"
     OUTPUT_VARIABLE single)
   set_source_files_properties(${single} PROPERTIES UNITY_GROUP without_torch)
@@ -263,6 +268,12 @@ function(colossal_add_layers)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/pictures/resample.cpp PROPERTIES COMPILE_OPTIONS
     $<$<CONFIG:Release>:-O3> SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(colossal_data PRIVATE ZLIB::ZLIB ${ZSTD_LIBRARY} PNG::PNG JPEG::JPEG)
+  foreach(library WEBP LIBARCHIVE)
+    if(${library}_INCLUDE AND ${library}_LIBRARY)
+      target_include_directories(colossal_data SYSTEM PRIVATE ${${library}_INCLUDE})
+      target_link_libraries(colossal_data PRIVATE ${${library}_LIBRARY})
+    endif()
+  endforeach()
   if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
     target_include_directories(colossal_memory SYSTEM PRIVATE ${LIBURING_INCLUDE})
     target_link_libraries(colossal_memory PRIVATE ${LIBURING_LIBRARY})

@@ -4,6 +4,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "colossal/base/error.h"
@@ -132,6 +133,12 @@ std::string unpack_page(std::string_view packed, int64_t codec, int64_t size) {
   return out;
 }
 
+std::string read_block(const InputFile& file, const ParquetBlock& block) {
+  std::string packed(block.packed_bytes, '\0');
+  file.read(block.position, block.packed_bytes, packed.data());
+  return unpack_page(packed, block.codec, block.bytes);
+}
+
 ParquetRuns::ParquetRuns(std::string_view bytes, int width) : bytes_(bytes), width_(width) {
   if (width < 0 || width > 32) page_is_damaged();
 }
@@ -162,8 +169,8 @@ uint32_t ParquetRuns::next() {
   return value;
 }
 
-ParquetColumn::ParquetColumn(std::shared_ptr<const InputFile> file, const formats::ThriftValue& meta, bool is_optional)
-    : file_(std::move(file)), type_(meta.number_of(kType)), codec_(meta.number_of(kCodec)), is_optional_(is_optional) {
+ParquetColumn::ParquetColumn(std::shared_ptr<const InputFile> file, const formats::ThriftValue& meta, int levels)
+    : file_(std::move(file)), type_(meta.number_of(kType)), codec_(meta.number_of(kCodec)), levels_(levels) {
   const int64_t first = meta.number_of(kFirstDataPage), dictionary = meta.number_of(kFirstDictionaryPage, 0);
   const int64_t size = meta.number_of(kPackedSize);
   position_ = dictionary > 0 ? std::min(first, dictionary) : first;
@@ -178,11 +185,27 @@ ParquetColumn::ParquetColumn(std::shared_ptr<const InputFile> file, const format
 ParquetValue ParquetColumn::next() {
   while (left_ == 0) read_page();
   --left_;
-  if (is_optional_ && present_.next() == 0) return {};
-  if (!uses_dictionary_) return take_plain(plain_);
-  const uint32_t index = indices_.next();
-  if (index >= dictionary_.size()) column_is_damaged("a value is not in the dictionary");
-  return dictionary_[index];
+  if (levels_ > 0 && present_.next() < static_cast<uint32_t>(levels_)) return {};
+  ParquetValue value;
+  if (uses_dictionary_) {
+    const uint32_t index = indices_.next();
+    if (index >= dictionary_.size()) column_is_damaged("a value is not in the dictionary");
+    value = dictionary_[index];
+  } else {
+    value = take_plain(plain_);
+  }
+  last_ = value.text;
+  return value;
+}
+
+ParquetPlace ParquetColumn::place() const {
+  const auto count = static_cast<int64_t>(last_.size());
+  if (uses_dictionary_) return {dictionary_block_, last_.data() - dictionary_bytes_.data(), count};
+  return {page_block_, last_.data() - page_.data() - before_block_, count};
+}
+
+ParquetRuns ParquetColumn::take_levels(std::string_view bytes) const {
+  return {bytes, static_cast<int>(std::bit_width(static_cast<unsigned>(levels_)))};
 }
 
 ParquetValue ParquetColumn::take_plain(std::string_view& bytes) const {
@@ -221,18 +244,25 @@ void ParquetColumn::read_page() {
                 packed_size = header.number_of(kPagePackedSize);
   if (packed_size < 0 || packed_size > end_ - position_) column_is_damaged("a page is outside of it");
   std::string body(packed_size, '\0');
+  const ParquetBlock block{position_, packed_size, size, codec_};
   file_->read(position_, packed_size, body.data());
   position_ += packed_size;
   if (const formats::ThriftValue* sum = header.find(kPageSum)) {
     const auto found = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size()));
     if (static_cast<uint32_t>(sum->number) != found) column_is_damaged("the checksum of a page differs");
   }
-  if (kind == kDictionaryPage) return read_dictionary(part_of(header, kOfDictionary), body, size);
+  if (kind == kDictionaryPage) {
+    read_dictionary(part_of(header, kOfDictionary), body, size);
+    dictionary_block_ = block;
+    return;
+  }
   if (kind == kDataPage) {
     const formats::ThriftValue& of = part_of(header, kOfData);
     page_ = unpack_page(body, codec_, size);
+    page_block_ = block;
+    before_block_ = 0;
     plain_ = page_;
-    if (is_optional_) present_ = ParquetRuns(take_bytes(plain_, take_length(plain_)), 1);
+    if (levels_ > 0) present_ = take_levels(take_bytes(plain_, take_length(plain_)));
     begin_values(of.number_of(1), of.number_of(2));
   } else if (kind == kDataPageV2) {
     const formats::ThriftValue& of = part_of(header, kOfDataV2);
@@ -240,10 +270,13 @@ void ParquetColumn::read_page() {
     if (levels < 0 || repetitions < 0 || levels > packed_size || repetitions > packed_size - levels)
       column_is_damaged("a page ends within its levels");
     const bool is_packed = of.number_of(7, 1) != 0;
-    const std::string_view values = std::string_view(body).substr(repetitions + levels);
-    page_ = body.substr(repetitions, levels) + unpack_page(values, is_packed ? codec_ : 0, size - repetitions - levels);
+    const int64_t unpacked = repetitions + levels;
+    page_block_ = {block.position + unpacked, packed_size - unpacked, size - unpacked, is_packed ? codec_ : 0};
+    page_ = body.substr(repetitions, levels) +
+            unpack_page(std::string_view(body).substr(unpacked), page_block_.codec, page_block_.bytes);
+    before_block_ = levels;
     plain_ = page_;
-    present_ = ParquetRuns(take_bytes(plain_, levels), 1);
+    present_ = take_levels(take_bytes(plain_, levels));
     begin_values(of.number_of(1), of.number_of(4));
   }
 }

@@ -2,6 +2,7 @@
 // levels and dictionary indices.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,22 @@ struct ParquetValue {
   int64_t number = 0;
 };
 
+/// A part of a file that is unpacked as a whole: a page of values or a dictionary.
+struct ParquetBlock {
+  int64_t position = 0, packed_bytes = 0;  ///< its bytes in the file
+  int64_t bytes = 0, codec = 0;            ///< as in unpack_page()
+  bool operator==(const ParquetBlock&) const = default;
+};
+
+/// Returns the unpacked content of a block. Errors: the same as InputFile::read() and unpack_page().
+std::string read_block(const InputFile& file, const ParquetBlock& block);
+
+/// The place of a text: `count` bytes from `offset` of an unpacked block.
+struct ParquetPlace {
+  ParquetBlock block;
+  int64_t offset = 0, count = 0;
+};
+
 /// A reader of the values of one column chunk.
 ///
 /// Memory: a page and the column's dictionary, each at most 256 MiB unpacked.
@@ -48,25 +65,31 @@ struct ParquetValue {
 ///                                 is neither PLAIN nor a dictionary; values are neither texts nor integers.
 class ParquetColumn {
  public:
-  /// `meta` is the ColumnMetaData of the chunk. If `is_optional` is true, values may be null.
-  ParquetColumn(std::shared_ptr<const InputFile> file, const formats::ThriftValue& meta, bool is_optional);
+  /// `meta` is the ColumnMetaData of the chunk, and `levels` is ParquetLeaf::levels: with 0 no value is null. A value
+  /// is null if it, or a structure that it is in, is null. The column must not be in a list.
+  ParquetColumn(std::shared_ptr<const InputFile> file, const formats::ThriftValue& meta, int levels);
   /// Returns the next value. It is an error if the chunk has no more.
   ParquetValue next();
+  /// Returns the place of the text that next() returned last, for a later read_block().
+  ParquetPlace place() const;
 
  private:
   void read_page();
   void read_dictionary(const formats::ThriftValue& header, std::string_view packed, int64_t size);
   void begin_values(int64_t count, int64_t encoding);
   ParquetValue take_plain(std::string_view& bytes) const;
+  ParquetRuns take_levels(std::string_view bytes) const;
 
   std::shared_ptr<const InputFile> file_;
   int64_t type_, codec_, position_, end_;
-  bool is_optional_;
+  int levels_;
   std::string dictionary_bytes_, page_;
+  ParquetBlock dictionary_block_, page_block_;
+  int64_t before_block_ = 0;  // bytes of page_ that are stored before page_block_
   std::vector<ParquetValue> dictionary_;
   int64_t left_ = 0;  // number of values of the page that next() has not returned
   ParquetRuns present_, indices_;
-  std::string_view plain_;
+  std::string_view plain_, last_;
   bool uses_dictionary_ = false;
 };
 

@@ -6,6 +6,7 @@
 
 #include "colossal/base/input_file.h"
 #include "colossal/data/parquet/column.h"
+#include "colossal/data/parquet/footer.h"
 #include "colossal/data/streams/record_lines.h"
 
 namespace colossal::data {
@@ -31,7 +32,6 @@ class ParquetRows final : public RecordLines {
   LinePosition position() const override { return {row_, row_}; }
 
  private:
-  void read_footer();
   void choose_columns();
   void begin_group();
   void read_row(std::string& line);
@@ -39,11 +39,10 @@ class ParquetRows final : public RecordLines {
   std::shared_ptr<const InputFile> file_;
   int64_t longest_;
   std::vector<std::string> names_;
-  std::string footer_bytes_;
-  formats::ThriftValue footer_;
-  std::vector<bool> are_optional_;  // for each of names_, true if its values may be null
-  size_t group_ = 0;                // the next row group
-  int64_t row_ = 0, left_ = 0;      // the number of rows read, and of rows left in the group
+  std::unique_ptr<const ParquetFooter> footer_;
+  std::vector<int> levels_;     // ParquetLeaf::levels of each of names_
+  size_t group_ = 0;            // the next row group
+  int64_t row_ = 0, left_ = 0;  // the number of rows read, and of rows left in the group
   std::vector<ParquetColumn> columns_;
   bool is_cut_ = false;
 };

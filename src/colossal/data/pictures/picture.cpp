@@ -65,15 +65,15 @@ int exif_orientation(std::string_view bytes) {
 Picture decode_picture(std::string_view bytes, const std::string& name, const CropFunction& crop) {
   int orientation = 1;
   Picture picture;
-  const bool is_png = bytes.starts_with("\x89PNG\r\n\x1a\n");
-  if (is_png) {
-    picture = decode_png(bytes, name, orientation);
-  } else {
-    require(bytes.starts_with("\xff\xd8"), "data", name, " is neither a PNG nor a JPEG file");
-    picture = decode_jpeg(bytes, name, crop, orientation);
-  }
+  const bool is_png = bytes.starts_with("\x89PNG\r\n\x1a\n"), is_jpeg = bytes.starts_with("\xff\xd8");
+  const bool is_webp = bytes.starts_with("RIFF") && bytes.substr(std::min<size_t>(8, bytes.size())).starts_with("WEBP");
+  require(is_png || is_jpeg || is_webp, "data", name, " is neither a PNG nor a JPEG nor a WebP file");
+  if (is_png) picture = decode_png(bytes, name, orientation);
+  if (is_jpeg) picture = decode_jpeg(bytes, name, crop, orientation);
+  if (is_webp) picture = decode_webp(bytes, name, orientation);
   if (orientation != 1) picture = turn(picture, orientation);
-  if (is_png && crop) crop(picture.width, picture.height);  // a PNG is decoded whole, but the caller expects the call
+  // PNG and WebP are decoded whole, but the caller expects the call.
+  if (!is_jpeg && crop) crop(picture.width, picture.height);
   return picture;
 }
 

@@ -1,4 +1,4 @@
-// Pictures in PNG and JPEG files. The decoders accept files from untrusted sources.
+// Pictures in PNG, JPEG and WebP files. The decoders accept files from untrusted sources.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -42,7 +42,7 @@ struct PngText {
 };
 
 /// A function that returns the requested part of an upright picture of a given size. decode_picture() calls it once for
-/// every picture that it returns, for both formats.
+/// every picture that it returns, for all formats.
 using CropFunction = std::function<Crop(int64_t width, int64_t height)>;
 
 /// Decodes the picture in the bytes of a file and turns it by its EXIF orientation. The bytes decide the format; the
@@ -53,17 +53,19 @@ using CropFunction = std::function<Crop(int64_t width, int64_t height)>;
 ///
 /// If `crop` requests a part, at least the pixels that resample() needs for it are decoded. A JPEG is then decoded at
 /// 1/2, 1/4 or 1/8 of its size if the part still has at least the requested width and height; the smallest such size is
-/// used. This is much cheaper than averaging the full picture, and close to it, but not equal. A PNG is always decoded
-/// in full. Without `crop`, all pixels of the full picture are decoded.
-/// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG, or are damaged or cut short. The picture
-/// has more than kMaxPixels or a side above kMaxSide (found before the allocation), or more than 500 scans. A JPEG
-/// counts as damaged if libjpeg finds invalid codes or markers within its scans.
+/// used. This is much cheaper than averaging the full picture, and close to it, but not equal. A PNG or WebP file is
+/// always decoded in full. Without `crop`, all pixels of the full picture are decoded.
+/// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG nor WebP, or are damaged or cut short. The
+/// picture has more than kMaxPixels or a side above kMaxSide (found before the allocation), or more than 500 scans. A
+/// JPEG counts as damaged if libjpeg finds invalid codes or markers within its scans. WebP: an animation, and any file
+/// if this build has no libwebp.
 Picture decode_picture(std::string_view bytes, const std::string& name, const CropFunction& crop = {});
 
-/// Decodes one of the two formats like decode_picture(), but does not turn the picture. `orientation` is set to the
-/// EXIF orientation, 1 to 8.
+/// Decodes one of the formats like decode_picture(), but does not turn the picture. `orientation` is set to the EXIF
+/// orientation, 1 to 8.
 Picture decode_png(std::string_view bytes, const std::string& name, int& orientation);
 Picture decode_jpeg(std::string_view bytes, const std::string& name, const CropFunction& crop, int& orientation);
+Picture decode_webp(std::string_view bytes, const std::string& name, int& orientation);
 
 constexpr size_t kMaxPngTexts = 64;                   ///< maximum texts that encode_png() writes
 constexpr size_t kMaxPngTextBytes = size_t{1} << 20;  ///< maximum bytes of each

@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/data/pictures/picture.h"
+#include "colossal/data/pictures/picture_header.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::data {
@@ -175,6 +176,7 @@ std::string utf8_of(const std::string& latin) {
 
 /// Reads a whole file. Errors: those of decode_png().
 PngReading read_whole(std::string_view bytes, const std::string& name, bool reads_texts) {
+  read_picture_header(bytes_of(bytes), name);  // libpng clears as many bytes as a chunk claims to have
   PngReading reading{.bytes = bytes, .reads_texts = reads_texts};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, png_fails, png_warns);
   png_infop info = png != nullptr ? png_create_info_struct(png) : nullptr;

@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
+#include "colossal/base/input_file.h"
+#include "colossal/base/json.h"
+#include "colossal/base/json_file.h"
+#include "colossal/data/pictures/captioned_sources.h"
+#include "colossal/data/streams/json_lines.h"
+#include "colossal/data/streams/record_lines.h"
+#include "colossal/data/texts/csv.h"
+#include "colossal/data/visible_files.h"
+
+namespace colossal::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Pictures that are files in a folder.
+class CaptionedFiles final : public CaptionedPictures {
+ public:
+  CaptionedFiles(std::string folder, std::vector<CaptionedPicture> pictures, std::vector<std::string> notices)
+      : CaptionedPictures(std::move(pictures), std::move(notices)), folder_(std::move(folder)) {}
+
+  std::string bytes(int64_t index) const override {
+    const std::string path = folder_ + "/" + at(index).name;
+    const auto file = InputFile::open(path);
+    require(file->size() <= kMaxPictureFileBytes, "data", path, " has more than ", kMaxPictureFileBytes, " bytes");
+    return file->content();
+  }
+
+ private:
+  std::string folder_;
+};
+
+CaptionedPicture measured_file(const std::string& folder, const std::string& name) {
+  const auto file = InputFile::open(folder + "/" + name);
+  return measured_picture(bytes_of(*file), name, file->path());
+}
+
+/// Returns a path without the ending of the file's name.
+std::string stem_path(const std::string& path) { return fs::path(path).replace_extension().string(); }
+
+/// The text files beside pictures, by their paths without ending.
+class CaptionFiles {
+ public:
+  void add(const std::string& path) { files_[stem_path(path)].push_back(path); }
+
+  /// Returns the caption of a picture, or "" if it has no file or an empty one.
+  std::string of_picture(const std::string& picture) {
+    const auto found = files_.find(stem_path(picture));
+    if (found == files_.end()) return "";
+    used_.insert(found->first);
+    std::string caption;
+    for (const std::string& path : found->second) {
+      const std::string text = clean_caption(InputFile::open(path)->start(kMaxCaptionBytes + 1), path);
+      require(caption.empty() || text.empty() || text == caption, "data", picture,
+              " has two captions that differ: ", found->second[0], " and ", path, "; remove one");
+      if (!text.empty()) caption = text;
+    }
+    return caption;
+  }
+
+  /// Adds a line about the files that belong to no picture.
+  void note_unused(const std::string& folder, std::vector<std::string>& notices) const {
+    const size_t count = files_.size() - used_.size();
+    if (count > 0) notices.push_back(concat("in ", folder, " ", count, " texts have no picture of their name"));
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> files_;
+  std::unordered_set<std::string> used_;
+};
+
+/// Paths in a folder that come from a list. The folders that hold no links are remembered.
+class ListedNames {
+ public:
+  explicit ListedNames(std::string folder) : folder_(std::move(folder)) {}
+
+  /// Returns the name of a listed picture in its normal form. Errors ("data"), beginning with `place`: the path leaves
+  /// the folder, goes through a link to a folder, or was listed before.
+  std::string take(const std::string& listed, const std::string& place) {
+    const fs::path path(listed);
+    const bool stays = !path.empty() && path.is_relative() && path.has_filename() &&
+                       listed.find('\0') == std::string::npos &&
+                       std::find(path.begin(), path.end(), "..") == path.end();
+    require(stays, "data", place, ": file_name must be a path within the folder of the list: got ", printable(listed));
+    const fs::path normal = path.lexically_normal();
+    require(!passes_link(normal.parent_path()), "data", place,
+            ": file_name must not go through a link to a folder: got ", printable(listed));
+    const std::string name = normal.string();
+    require_utf8_name(name);
+    require(seen_.insert(name).second, "data", place, ": ", printable(name), " is listed twice; remove one line");
+    return name;
+  }
+  bool has(const std::string& name) const { return seen_.contains(name); }
+
+ private:
+  bool passes_link(const fs::path& parent) {
+    if (parent.empty()) return false;
+    const auto known = links_.find(parent.string());
+    if (known != links_.end()) return known->second;
+    std::error_code failed;
+    const bool found = fs::is_symlink(fs::path(folder_) / parent, failed) || passes_link(parent.parent_path());
+    links_[parent.string()] = found;
+    return found;
+  }
+
+  std::string folder_;
+  std::unordered_set<std::string> seen_;
+  std::unordered_map<std::string, bool> links_;
+};
+
+/// Adds the picture in a line of the list.
+void add_listed(const nlohmann::json& line, const std::string& folder, const std::string& place, ListedNames& names,
+                CaptionedFindings& found) {
+  const auto listed = line.find("file_name");
+  require(listed != line.end() && listed->is_string(), "data", place, ": no file_name, the path of a picture");
+  const std::string name = names.take(listed->get<std::string>(), place);
+  std::string caption = caption_in(line, found.options(), place);
+  CaptionedPicture picture = measured_file(folder, name);
+  picture.caption = std::move(caption);
+  found.pictures.push_back(std::move(picture));
+}
+
+void read_json_list(const std::string& list, const std::string& folder, ListedNames& names, CaptionedFindings& found) {
+  LineReader lines(list, kMaxCaptionBytes * 8);
+  int64_t number = 0;
+  for (std::string line; lines.next(line);) {
+    ++number;
+    found.attempt([&] {
+      require(!lines.is_cut(), "data", list, ":", number, ": the line is too long");
+      if (is_blank(line)) return;
+      add_listed(parse_json_line(line, list, number), folder, concat(list, ":", number), names, found);
+    });
+  }
+}
+
+void read_csv_list(const std::string& list, const std::string& folder, ListedNames& names, CaptionedFindings& found) {
+  constexpr int64_t kMaxListBytes = int64_t{1} << 30;
+  const std::string text = read_unpacked(list, kMaxListBytes);
+  CsvReader reader(text, list);
+  std::vector<std::string> columns, fields;
+  const bool has_columns = reader.next(columns);
+  require(has_columns && std::find(columns.begin(), columns.end(), "file_name") != columns.end(), "data", list,
+          ":1: the first line must name the columns, among them file_name");
+  for (bool is_left = true; is_left;)
+    found.attempt([&] {
+      is_left = reader.next(fields);
+      if (!is_left) return;
+      const std::string place = concat(list, ":", reader.line());
+      require(fields.size() == columns.size(), "data", place, ": ", columns.size(), " fields are needed: got ",
+              fields.size());
+      nlohmann::json line = nlohmann::json::object();
+      for (size_t i = 0; i < columns.size(); ++i) line[columns[i]] = std::move(fields[i]);
+      add_listed(line, folder, place, names, found);
+    });
+}
+
+/// Returns the pictures that were found, each a file in the folder under its name.
+std::unique_ptr<CaptionedPictures> picture_files(const std::string& folder, CaptionedFindings& found) {
+  std::vector<std::string> notices = found.finish(folder);
+  return std::make_unique<CaptionedFiles>(folder, std::move(found.pictures), std::move(notices));
+}
+
+}  // namespace
+
+std::unique_ptr<CaptionedPictures> open_captioned_files(const std::string& folder, const CaptionedOptions& options) {
+  CaptionedFindings found(options);
+  CaptionFiles captions;
+  LeftOut left_out;
+  const auto is_caption = [](const std::string& path) {
+    return has_ending(path, ".txt") || has_ending(path, ".caption");
+  };
+  std::vector<std::string> pictures;
+  const auto is_wanted = [&](const std::string& path) { return has_picture_ending(path) || is_caption(path); };
+  for (const std::string& path : visible_files(folder, is_wanted, &left_out)) {
+    if (is_caption(path)) captions.add(path);
+    if (has_picture_ending(path)) pictures.push_back(path);
+  }
+  std::map<std::string, int64_t> repeated;  // number of pictures of each of kohya's folders
+  for (const std::string& path : pictures)
+    found.attempt([&] {
+      const fs::path name = fs::path(path).lexically_relative(folder);
+      const auto [repeats, subject] = kohya_folder(name.has_parent_path() ? name.begin()->string() : "");
+      std::string caption = captions.of_picture(path);
+      if (caption.empty()) caption = subject;
+      require(!caption.empty(), "data", path, " has no caption; write one into a file beside it with the ending .txt ",
+              "or .caption");
+      CaptionedPicture picture = measured_file(folder, name.string());
+      picture.caption = std::move(caption);
+      picture.repeats = std::max<int64_t>(1, repeats);
+      found.pictures.push_back(std::move(picture));
+      if (repeats > 0) ++repeated[name.begin()->string()];
+    });
+  for (const auto& [name, count] : repeated)
+    found.notices.push_back(concat(folder, "/", printable(name), ": an epoch shows each of ", count, " pictures ",
+                                   kohya_folder(name).first, " times"));
+  captions.note_unused(folder, found.notices);
+  if (const auto notice = left_out.notice(folder)) found.notices.push_back(*notice);
+  return picture_files(folder, found);
+}
+
+std::unique_ptr<CaptionedPictures> open_captioned_list(const std::string& list, const CaptionedOptions& options) {
+  const std::string parent = fs::path(list).parent_path().string(), folder = parent.empty() ? "." : parent;
+  CaptionedFindings found(options);
+  ListedNames names(folder);
+  if (has_ending(list, ".csv"))
+    read_csv_list(list, folder, names, found);
+  else
+    read_json_list(list, folder, names, found);
+  int64_t unlisted = 0;
+  for (const std::string& path : visible_files(folder, has_picture_ending))
+    unlisted += !names.has(fs::path(path).lexically_relative(folder).string());
+  if (unlisted > 0) found.notices.push_back(concat("in ", folder, " ", unlisted, " pictures are not in ", list));
+  return picture_files(folder, found);
+}
+
+}  // namespace colossal::data
