@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/added_tokens.h"
+#include "colossal/text/tokenizers/clip_sections.h"
 #include "colossal/text/tokenizers/decoder.h"
 #include "colossal/text/tokenizers/json_model.h"
 #include "colossal/text/tokenizers/json_section.h"
@@ -283,11 +284,18 @@ json for_parts(json tokenizer) {
   return tokenizer;
 }
 
+json read_tokenizer_config(const std::string& folder) {
+  const fs::path file = fs::path(folder) / "tokenizer_config.json", map = fs::path(folder) / "special_tokens_map.json";
+  json config = fs::exists(file) ? read_json(file.string()) : json::object();
+  if (is_clip(config) && !config.contains("added_tokens_decoder") && fs::exists(map))
+    config.update(read_json(map.string()));
+  return config;
+}
+
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path, Scope scope) {
   const fs::path file = source_of(path);
-  const std::string beside = (file.parent_path() / "tokenizer_config.json").string();
   try {
-    const json config = fs::exists(beside) ? read_json(beside) : json::object();
+    const json config = read_tokenizer_config(file.parent_path().string());
     json tokenizer = file.filename() == "vocab.json" ? from_vocabulary_and_merges(file.parent_path().string(), config)
                      : file.extension() == ".txt"    ? from_vocabulary_text(file.string(), config)
                                                      : read_tokenizer_json(file.string(), config);

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/text/tokenizers/clip_sections.h"
 #include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
 #include "colossal/text/tokenizers/written_sections.h"
@@ -22,7 +23,7 @@ using nlohmann::json;
 using Names = std::vector<std::string_view>;
 
 /// The change that a class makes to a tokenizer.json.
-enum class Change { None, Bert, ByteLevel, GptNeoX, Llama, Unknown };
+enum class Change { None, Bert, ByteLevel, Clip, GptNeoX, Llama, Unknown };
 
 struct TokenizerClass {
   std::string_view name;
@@ -82,6 +83,11 @@ const std::vector<TokenizerClass>& classes() {
        Change::GptNeoX,
        {"falcon_mamba", "gpt_neox", "mamba", "mamba2", "mpt", "olmo", "olmoe", "rwkv", "xlstm"},
        {"<|endoftext|>", "<|padding|>"}},
+      {"CLIPTokenizer",
+       Change::Clip,
+       {"aimv2", "clip", "clipseg", "groupvit", "omdet-turbo", "oneformer", "owlv2", "owlvit", "sam3", "sam3_video",
+        "xclip"},
+       {kClipBegin, kClipEnd}},
       {"LlamaTokenizer", Change::Llama, {"idefics", "idefics2"}, llama}};
   return rows;
 }
@@ -190,6 +196,7 @@ class ClassReader {
             " must be false, because text that spells a special token is always that token; remove the key");
     change_sections();
     take_added_tokens();
+    if (class_.change == Change::Clip) set_clip_sections(tokenizer_, config_, file_);
     return std::move(tokenizer_);
   }
 
@@ -199,6 +206,7 @@ class ClassReader {
   void change_sections() {
     switch (class_.change) {
       case Change::None:
+      case Change::Clip:  // set_clip_sections(), which needs all added tokens
         return;
       case Change::Bert:
         tokenizer_["normalizer"] = bert();

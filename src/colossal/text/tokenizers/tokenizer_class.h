@@ -10,7 +10,8 @@ namespace colossal::text {
 ///
 /// BERT's classes replace the normalizer according to do_lower_case, strip_accents and tokenize_chinese_chars. The
 /// classes of byte-level vocabularies set add_prefix_space. GPT-NeoX's class also drops the post-processor. LLaMA's
-/// class splits according to add_prefix_space and legacy. Every class takes options of added tokens from
+/// class splits according to add_prefix_space and legacy. CLIP's class keeps only vocabulary, merges and added tokens
+/// (set_clip_sections()). Every class takes options of added tokens from
 /// added_tokens_decoder. add_bos_token and add_eos_token have no effect next to a tokenizer.json.
 /// Errors: throws Error("tokenizer", ...) for a key that another class would apply and the file contradicts, for ids in
 /// added_tokens_decoder that the file contradicts, and for split_special_tokens.

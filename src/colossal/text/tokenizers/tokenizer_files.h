@@ -44,6 +44,10 @@ TokenizerFiles files_of_bytes();
 /// Errors:    throws Error("tokenizer", ...) naming the part that is not supported, and on any damaged file.
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path, Scope scope = Scope::Text);
 
+/// Returns tokenizer_config.json of a folder, or an empty object. Of CLIP's class the tokens of special_tokens_map.json
+/// replace those that it names, unless it has added_tokens_decoder, as in transformers 5.23. Errors: damaged files.
+nlohmann::json read_tokenizer_config(const std::string& folder);
+
 /// Creates the tokenizer from the contents of a tokenizer.json and its tokenizer_config.json; `name` appears in
 /// messages.
 std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const nlohmann::json& tokenizer, const nlohmann::json& config,
@@ -80,7 +84,8 @@ bool looks_like_tiktoken(std::string_view bytes);
 /// Returns the tokenizer.json that is equivalent to GPT-2's vocab.json and merges.txt in `folder`. `config` is its
 /// tokenizer_config.json, from which add_prefix_space and the surrounding tokens are taken. RoBERTa's <s> and </s> are
 /// added if tokenizer_class (else config.json's model_type) is of its family (roberta, bart, longformer, led, mvp). The
-/// begin token is added if add_bos_token is true (OPT).
+/// begin token is added if add_bos_token is true (OPT). CLIP's files (its tokenizer_class, or its two special tokens
+/// without a class) become those of set_clip_sections().
 /// See: models/gpt2/tokenization_gpt2.py and models/roberta/tokenization_roberta.py of transformers 5.23.
 /// Errors: throws Error if the files cannot be read, or a surrounding token has no id.
 nlohmann::json from_vocabulary_and_merges(const std::string& folder, const nlohmann::json& config);

@@ -6,7 +6,9 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/text/tokenizers/clip_sections.h"
 #include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/tokenizers/tokenizer_class.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
 #include "colossal/text/tokenizers/written_sections.h"
 
@@ -61,6 +63,13 @@ json from_vocabulary_and_merges(const std::string& folder, const json& config) {
     if (!line.empty() && line.rfind("#version", 0) != 0) merges.push_back(line);
   }
   const json vocabulary = read_json_object(folder + "/vocab.json", "tokenizer", {.bytes = kMaxTokenizerBytes});
+  const bool is_unnamed = !config.contains("tokenizer_class");
+  if (is_clip(config) || (is_unnamed && vocabulary.contains(kClipBegin) && vocabulary.contains(kClipEnd))) {
+    json clip = config;
+    clip["tokenizer_class"] = "CLIPTokenizer";
+    return as_its_class_reads({{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}}, clip,
+                              json::object(), folder + "/vocab.json");
+  }
   json added = json::array();
   for (const char* token : {"<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>"})
     if (vocabulary.contains(token)) added.emplace_back(added_token(vocabulary[token], token));

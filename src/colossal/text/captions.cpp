@@ -1,0 +1,73 @@
+#include "colossal/text/captions.h"
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json.h"
+#include "colossal/base/json_file.h"
+#include "colossal/text/tokenizers/clip_sections.h"
+#include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
+
+namespace colossal::text {
+namespace {
+
+constexpr int64_t kBytes = 256;  // tokens of the byte tokenizer before its end, which captions do not use
+
+/// Returns the spelling of the pad token of a folder; empty = it names none.
+std::string pad_of(const std::string& folder) {
+  const nlohmann::json config = read_tokenizer_config(folder);
+  const auto found = config.find("pad_token");
+  if (found == config.end()) return kClipEnd;
+  if (found->is_object()) return content_of(*found);
+  return found->is_string() ? found->get<std::string>() : "";
+}
+
+/// Returns the id of the token with that spelling; -1 = there is none. encode() would find the end of a word.
+int64_t id_of(const Tokenizer& tokenizer, const std::string& spelling) {
+  for (int64_t id = 0; id < tokenizer.vocabulary_size() && !spelling.empty(); ++id)
+    if (tokenizer.spelling(id) == spelling) return id;
+  return -1;
+}
+
+}  // namespace
+
+Captions::Captions(std::shared_ptr<const Tokenizer> tokenizer, const Ids& ids, int64_t vocabulary, int64_t length)
+    : tokenizer_(std::move(tokenizer)), ids_(ids), vocabulary_(vocabulary), length_(length) {
+  for (const auto& [name, id] : {std::pair{"begin", ids.begin}, {"end", ids.end}, {"pad", ids.pad}})
+    require(id >= 0 && id < vocabulary, "captions", "a tokenizer of captions must have a ", name,
+            " token in its vocabulary of ", vocabulary, ": got ", id, "; name CLIP's tokenizer, or bytes");
+  require(length >= 2, "captions", "the length of captions must be at least 2: got ", length);
+}
+
+Caption Captions::operator()(std::string_view text) const {
+  PlacedTokens tokens = tokenizer_->encode_placed(text);
+  const auto fitting = static_cast<size_t>(length_ - 2);
+  Caption caption;
+  if (tokens.ids.size() > fitting) {
+    caption.lost = valid_utf8(text.substr(tokens.begins.at(fitting)));
+    tokens.ids.resize(fitting);
+  }
+  caption.ids.push_back(ids_.begin);
+  caption.ids.insert(caption.ids.end(), tokens.ids.begin(), tokens.ids.end());
+  caption.ids.push_back(ids_.end);
+  caption.ids.resize(static_cast<size_t>(length_), ids_.pad);
+  return caption;
+}
+
+std::string Captions::warning(const Caption& caption) const {
+  if (caption.lost.empty()) return "";
+  return concat("the caption is longer than ", length_ - 2, " tokens; lost: ", printable(caption.lost));
+}
+
+Captions make_captions(const std::string& name, int64_t length) {
+  std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(name);
+  if (name == "bytes") return {std::move(tokenizer), {kBytes, kBytes + 1, kBytes + 2}, kBytes + 3, length};
+  const Captions::Ids ids{.begin = tokenizer->begin_id(),
+                          .end = tokenizer->end_id(),
+                          .pad = id_of(*tokenizer, pad_of(folder_of_tokenizer(name)))};
+  const int64_t vocabulary = tokenizer->vocabulary_size();
+  return {std::move(tokenizer), ids, vocabulary, length};
+}
+
+}  // namespace colossal::text
