@@ -4,11 +4,12 @@
 
 #include "colossal/base/seed.h"
 #include "colossal/models/denoiser.h"
-#include "colossal/models/families/dit.h"
 #include "support/parity.h"
 
 namespace colossal::test {
 namespace {
+
+constexpr int64_t kWords = 5;  // of a caption
 
 at::Tensor random(const std::vector<int64_t>& sizes, uint64_t seed) {
   return at::randn(sizes, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
@@ -36,14 +37,16 @@ class Prediction : public run::Objective {
 
 tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int64_t seed) {
   using tensor::Dim;
-  const auto own = shape.own.as<models::DitSizes>();
+  const models::DenoiserSizes own = models::denoiser_of(shape);
   const std::vector<Dim> picture{Dim::Row, Dim::Other, Dim::Other, Dim::Other};
   const at::Tensor index = at::arange(rows, at::TensorOptions(at::kLong));
   tensor::Batch batch;
-  batch.add("noised", {random({rows, own.channels, own.height, own.width}, 100 + seed), picture});
-  batch.add("targets", {random({rows, own.outputs(), own.height, own.width}, 200 + seed), picture});
+  batch.add("noised", {random({rows, own.channels + own.beside, own.height, own.width}, 100 + seed), picture});
+  batch.add("targets", {random({rows, own.outputs, own.height, own.width}, 200 + seed), picture});
   batch.add("times", {index.to(at::kDouble) * 37.5 + static_cast<double>(seed), {Dim::Row}});
-  batch.add("classes", {(own.classes - index + seed).remainder(own.classes + 1), {Dim::Row}});
+  if (own.classes > 0) batch.add("classes", {(own.classes - index + seed).remainder(own.classes + 1), {Dim::Row}});
+  if (own.text > 0)
+    batch.add("text", {random({rows, kWords, own.text}, 300 + seed), {Dim::Row, Dim::Other, Dim::Feature}});
   return batch;
 }
 

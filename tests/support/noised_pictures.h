@@ -10,7 +10,8 @@
 
 namespace colossal::test {
 
-/// Returns random pictures, times, classes and targets for a DiT, in fp64; one row has the null class.
+/// Returns random pictures, times, targets, and classes or text states for a denoiser, in fp64; one row has the null
+/// class.
 tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int64_t seed);
 
 /// Returns the objective that sums the squares of prediction - targets. It opens no data.

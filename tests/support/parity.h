@@ -52,6 +52,9 @@ models::ModelShape tiny_deit();
 /// A DiT with a learned variance, for pictures of 2 x 4 patches. Cases of it compare its prediction with given targets
 /// (support/noised_pictures.h).
 models::ModelShape tiny_dit();
+/// A UNet of two levels for pictures of 4 x 6, whose sides halve to an odd one, with `groups` of its norms. Only its
+/// first level attends. Groups of joined features straddle their border.
+models::ModelShape tiny_unet(int64_t groups = 4);
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");
 
 /// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.

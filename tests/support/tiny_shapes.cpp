@@ -6,6 +6,7 @@
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/dit.h"
 #include "colossal/models/families/t5.h"
+#include "colossal/models/families/unet.h"
 #include "colossal/models/families/vit.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
@@ -213,6 +214,23 @@ models::ModelShape tiny_dit() {
       .norm_epsilon = 1e-6,
       .tied = false,
       .own = models::DitSizes{.height = 4, .width = 8, .channels = 3, .patch = 2, .classes = 5, .learned_sigma = true}};
+  shape.architecture->settle(shape);
+  return shape;
+}
+
+models::ModelShape tiny_unet(int64_t groups) {
+  models::ModelShape shape{.architecture = models::built_in().at("unet"),
+                           .tied = false,
+                           .own = models::UnetSizes{.height = 4,
+                                                    .width = 6,
+                                                    .channels = 3,
+                                                    .outputs = 2,
+                                                    .features = {8, 16},
+                                                    .resnets = 1,
+                                                    .transformers = {1, 0},
+                                                    .attention_heads = {2, 2},
+                                                    .text = 12,
+                                                    .groups = groups}};
   shape.architecture->settle(shape);
   return shape;
 }

@@ -35,4 +35,21 @@ void require_model_path(const std::string& path, const char* component) {
                                 download_advice(path, "; name a run folder, a Hugging Face folder or a GGUF file")));
 }
 
+bool is_pipeline(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path + "/model_index.json", ignored) &&
+         !std::filesystem::exists(path + "/config.json", ignored);
+}
+
+std::string model_folder(const std::string& path) {
+  if (!is_pipeline(path)) return path;
+  std::error_code ignored;
+  for (const char* part : {"/unet", "/transformer"})
+    if (std::filesystem::exists(concat(path, part, "/config.json"), ignored)) return path + part;
+  throw Error("model", concat(path,
+                              ": the model_index.json of a pipeline needs the folder unet or transformer, with "
+                              "the config.json of the model that denoises: got neither; download the folder "
+                              "completely"));
+}
+
 }  // namespace colossal

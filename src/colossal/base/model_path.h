@@ -2,6 +2,10 @@
 //
 //   require_model_path("qwen", "chat");            // passes if there is such a file or folder
 //   require_model_path("Qwen/Qwen2.5-0.5B", "chat");   // "...; download it with `hf download Qwen/Qwen2.5-0.5B ..."
+//
+// And finds the model in the folder of a pipeline:
+//
+//   model_folder("stable-diffusion-v1-5");         // "stable-diffusion-v1-5/unet"
 #pragma once
 #include <string>
 
@@ -14,5 +18,13 @@ std::string download_advice(const std::string& path, const std::string& otherwis
 
 /// Checks that there is a file or folder. Errors (`component`): there is none, with the rest of download_advice().
 void require_model_path(const std::string& path, const char* component);
+
+/// Returns true for the folder of a pipeline of diffusers: it has a model_index.json, and no config.json of its own.
+bool is_pipeline(const std::string& path);
+
+/// Returns the folder with config.json and weights of the model that `path` stands for. Of a pipeline it is the part
+/// that denoises, `unet` or `transformer`; any other path is returned as it is.
+/// Errors ("model"): a pipeline without such a part.
+std::string model_folder(const std::string& path);
 
 }  // namespace colossal

@@ -20,6 +20,9 @@ Registry built_in() {
       .add(vit_architecture())
       .add(deit_architecture())
       .add(dit_architecture())
+      .add(unet_architecture())
+      .add(autoencoder_kl_architecture())
+      .add(clip_text_architecture())
       .add(bert_architecture())
       .add(t5_architecture());
   return registry;

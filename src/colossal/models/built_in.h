@@ -55,6 +55,17 @@ Architecture deit_architecture();
 /// DiT (arXiv:2212.09748, models/families/dit.h): a transformer that predicts the noise of a picture, with norms and
 /// branches that time and class modulate. Its blocks read the conditioning vector as a second hidden state.
 Architecture dit_architecture();
+/// The UNet of Stable Diffusion 1.5 and 2.1 (arXiv:2112.10752, models/families/unet.h), which predicts the noise of a
+/// latent: ResNets and transformers over the pixels of several levels. Each of them is a block; what a level makes on
+/// the way down waits as a state for the way up.
+Architecture unet_architecture();
+/// AutoencoderKL (arXiv:2112.10752, models/families/autoencoder_kl.h): encodes pictures as latents of fewer cells and
+/// decodes them, with convolutions, GroupNorms and one attention at the smallest size. Its blocks pass on hidden states
+/// of the sizes of their level, and the moments of the latent.
+Architecture autoencoder_kl_architecture();
+/// The text transformer of CLIP (arXiv:2103.00020, models/families/clip_text.h), which reads captions for a denoiser:
+/// pre-norm blocks, a causal mask, learned positions, and an optional projection of one token's state.
+Architecture clip_text_architecture();
 /// BERT (arXiv:1810.04805): a post-norm encoder (each norm follows a residual sum) with learned positions and token
 /// types, and one of two heads after the blocks, by BertSizes::objective. "masked-token": dense, activation, norm, and
 /// a projection to the vocabulary that shares the embedding's weight (unless ModelShape::tied is false) and has a bias.

@@ -1,15 +1,18 @@
 // Models that predict the noise of pictures: what an objective and a sampler need to know of them.
 //
 //   const models::DenoiserSizes sizes = models::denoiser_of(shape);
-//   const at::Tensor predicted = models::predicted_picture(shape, end[0]);      // [B, outputs, height, width]
+//   const at::Tensor predicted = models::predicted_picture(shape, end[0], *step.batch);  // [B, outputs, height, width]
 //
 // A family sets DenoiserSizes in Architecture::settle. Its model reads these fields:
 //
 //   noised   the noised picture or latent [B, C, height, width]: Dim::Row, then three times Dim::Other; converted to
-//            the dtype of the model
+//            the dtype of the model. A model with DenoiserSizes::beside gets those channels after it
 //   times    the noise level of each row, as the model shall see it [B] (0 to 999 of 1,000 levels; of a flow 1,000 t)
 //   classes  the class of each row [B]; the index `classes` is the null class, which samples put in place of a dropped
-//            label
+//            label. Only of a model with classes
+//   text     the states of a text encoder for each row's caption [B, 77, text]: Dim::Row, Dim::Other, Dim::Feature.
+//   Only
+//            of a model with DenoiserSizes::text
 //
 // end[0] is the whole prediction on every rank of the last stage, in patches and in fp32 at least (nn::Outputs), also
 // in layouts that split features or tokens. So each rank computes the loss of all rows of the micro-batch.
@@ -18,14 +21,22 @@
 
 #include "colossal/models/shape.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/ops/convolution.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::models {
 
 /// Returns the sizes of a model that predicts the noise of pictures. Errors ("objective"): another kind of model.
 DenoiserSizes denoiser_of(const ModelShape& shape);
 
-/// Returns the prediction as a picture, [B, outputs, height, width], from the end of the model, [B, patches, patch *
-/// patch * outputs]. Errors ("model"): an end of other sizes.
+/// Returns the sizes of the pictures in the field `noised` of a batch. They may differ from batch to batch, and from
+/// those of the shape. Errors ("data"): no such field; not four dimensions.
+ops::PictureSize picture_size(const tensor::Batch& batch);
+
+/// Returns the prediction for pictures of a batch, [B, outputs, height, width], from the end of the model, [B, patches,
+/// patch * patch * outputs]. Errors ("model"): an end of other sizes. Errors ("data"): those of picture_size().
+at::Tensor predicted_picture(const ModelShape& shape, const at::Tensor& end, const tensor::Batch& batch);
+/// Returns the same for pictures of the sizes of the shape.
 at::Tensor predicted_picture(const ModelShape& shape, const at::Tensor& end);
 
 }  // namespace colossal::models

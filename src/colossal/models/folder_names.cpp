@@ -30,7 +30,9 @@ std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& ro
 std::optional<nn::ExternalName> find_name(const ModelShape& shape, const FolderNames& names, const std::string& name) {
   if (const std::optional<int64_t> block = block_of(name, shape.layers)) {
     const std::string ours = concat("blocks.", *block, ".");
-    return find_row(names.in_block, name.substr(ours.size()), concat(names.blocks, *block, "."));
+    const std::string theirs =
+        names.each_block.empty() ? concat(names.blocks, *block, ".") : names.each_block.at(*block);
+    return find_row(names.in_block, name.substr(ours.size()), theirs);
   }
   for (const auto& [ours, theirs] : names.further_blocks)
     if (name.starts_with(ours)) return find_row(names.in_block, name.substr(ours.size()), theirs);

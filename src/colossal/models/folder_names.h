@@ -25,6 +25,8 @@ namespace colossal::models {
 struct FolderNames {
   std::vector<nn::ExternalName> outside{};  ///< layers outside the blocks
   std::string blocks{};                     ///< prefix of a block's number in the folder
+  /// Prefixes of all blocks in a folder that does not number them in the order of the model; empty = it does
+  std::vector<std::string> each_block{};
   /// Layers of a block; names follow "blocks.<i>." here, and the block's number in the folder
   std::vector<nn::ExternalName> in_block{};
   /// Blocks outside Model::blocks: the prefix of their parameters here, and in the folder. Rows of in_block name them

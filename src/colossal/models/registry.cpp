@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 #include "colossal/models/config.h"
 #include "colossal/models/folder_config.h"
@@ -23,6 +26,23 @@ std::vector<std::string> model_types(const HuggingFace& folder) {
   return types;
 }
 
+constexpr char kClassKey[] = "_class_name";  // of diffusers' config.json
+
+std::vector<std::string> names_of_ignored(const std::vector<IgnoredTensor>& ignored) {
+  std::vector<std::string> names;
+  for (const IgnoredTensor& tensor : ignored) names.push_back(tensor.name);
+  return names;
+}
+
+/// Checks that a form of folders has its functions. `type`: the value of `key`, which names the form in config.json;
+/// empty = there are no such folders.
+template <class Form>
+void check_form(const std::string& type, const char* key, const Form& form, const std::string& name) {
+  require(type.empty() || (form.names && form.from_json && form.to_json), "model", "an architecture with a ", key,
+          " must have its names, from_json and to_json: got ", name, " without; set them, or leave out ",
+          std::string(key).substr(std::string(key).find('.') + 1));
+}
+
 /// Checks the names of the keys that may differ from a folder's.
 void check_free_names(const Architecture& row) {
   const std::vector<KeyHelp> keys = describe_own(row.own);
@@ -35,11 +55,8 @@ void check_free_names(const Architecture& row) {
 
 }  // namespace
 
-std::vector<std::string> HuggingFace::ignored_names() const {
-  std::vector<std::string> names;
-  for (const IgnoredTensor& tensor : ignored) names.push_back(tensor.name);
-  return names;
-}
+std::vector<std::string> HuggingFace::ignored_names() const { return names_of_ignored(ignored); }
+std::vector<std::string> Diffusers::ignored_names() const { return names_of_ignored(ignored); }
 
 bool Architecture::uses(const std::string& size) const {
   return std::find(unused.begin(), unused.end(), size) == unused.end();
@@ -61,15 +78,16 @@ Registry& Registry::add(Architecture row) {
       for (const std::string& taken : model_types(other->hugging_face))
         require(mine != taken, "model", "folders of model_type ", mine, " are read by ", other->name,
                 " already; leave out hugging_face of ", row.name);
+    const std::string& mine = row.diffusers.class_name;
+    require(mine.empty() || mine != other->diffusers.class_name, "model", "folders of diffusers' class ", mine,
+            " are read by ", other->name, " already; leave out diffusers of ", row.name);
   }
   for (const Preset& preset : row.presets)
     for (const std::string& other : presets)
       require(preset.name != other, "model", "the name of a preset must be new: ", other,
               " is registered already; choose another name in ", row.name);
-  const HuggingFace& folder = row.hugging_face;
-  require(folder.model_type.empty() || (folder.names && folder.from_json && folder.to_json), "model",
-          "an architecture with a hugging_face.model_type must have its names, from_json and to_json: got ", row.name,
-          " without; set them, or leave out model_type");
+  check_form(row.hugging_face.model_type, "hugging_face.model_type", row.hugging_face, row.name);
+  check_form(row.diffusers.class_name, "diffusers.class_name", row.diffusers, row.name);
   check_free_names(row);
   rows_.push_back(std::make_shared<const Architecture>(std::move(row)));
   return *this;
@@ -104,7 +122,32 @@ void Registry::settle(ModelShape& shape) {
   shape.validate();
 }
 
+ModelShape Registry::read_diffusers(const nlohmann::json& config) const {
+  const nlohmann::json& named = config[kClassKey];
+  require(named.is_string(), "model", kClassKey, " of config.json must be the name of a class: got ",
+          printable(named.dump()));
+  const auto class_name = named.get<std::string>();
+  std::vector<std::string> known;
+  for (const auto& row : rows_) {
+    if (row->diffusers.class_name.empty()) continue;
+    known.push_back(row->diffusers.class_name);
+    if (known.back() != class_name) continue;
+    try {
+      ModelShape shape = row->diffusers.from_json(config);
+      shape.architecture = row;
+      if (shape.own.is_empty()) shape.own = row->own;
+      return shape;
+    } catch (const nlohmann::json::exception& e) {
+      throw Error("model", concat("config.json of ", with_article(class_name),
+                                  " lacks a key or has one of the wrong type: ", e.what()));
+    }
+  }
+  throw Error("model", concat(kClassKey, " must be one of ", join(known), ": got ", printable(class_name),
+                              did_you_mean(class_name, known)));
+}
+
 ModelShape Registry::read_shape(const nlohmann::json& config) const {
+  if (config.is_object() && config.contains(kClassKey)) return read_diffusers(config);
   require(config.is_object() && config.contains("model_type") && config["model_type"].is_string(), "model",
           "config.json must name its model_type");
   const auto type = config["model_type"].get<std::string>();

@@ -108,6 +108,28 @@ struct HuggingFace {
   std::vector<std::string> ignored_names() const;
 };
 
+/// How `diffusers` stores an architecture: as a folder of its own, which is one part of a pipeline. No function is
+/// called if class_name is empty.
+struct Diffusers {
+  std::string class_name{};  ///< _class_name in config.json; empty = diffusers has no such class
+  std::string part{};        ///< name of its folder in a pipeline: "unet", "transformer" or "vae"
+  std::string pipeline{};    ///< class of the pipeline that draws with it; empty = a part that only helps to draw
+  /// Returns the place of each of our parameters in the folder.
+  std::vector<nn::ExternalName> (*names)(const ModelShape&) = nullptr;
+  /// Converts from and to config.json. Errors: as for HuggingFace.
+  ModelShape (*from_json)(const nlohmann::json&) = nullptr;
+  nlohmann::json (*to_json)(const ModelShape&) = nullptr;
+  /// Returns further tensors of a folder that are copies of others: an import accepts them if they are equal, and an
+  /// export writes them, because diffusers reads them. Null = none.
+  std::vector<nn::ExternalCopy> (*copies)(const ModelShape&) = nullptr;
+  std::vector<IgnoredTensor> ignored{};
+  /// Endings of names, each with the ending that folders of other versions have instead.
+  std::vector<std::pair<std::string, std::string>> old_endings{};
+
+  /// Returns the names of `ignored`.
+  std::vector<std::string> ignored_names() const;
+};
+
 /// A family of models, e.g. GPT-2. Required: name, make.
 struct Architecture {
   std::string name{};
@@ -118,7 +140,7 @@ struct Architecture {
   /// Returns the task of a shape; null = the model continues text.
   Task (*task)(const ModelShape&) = nullptr;
   /// Names of sizes of ModelShape that the architecture does not use, such as {"heads", "kv_heads", "head_dim", "ffn",
-  /// "positions"}. They may be 0, and [model] cannot set them.
+  /// "positions"}, or that follow from its own keys (settle). They may be 0, and [model] cannot set them.
   std::vector<std::string> unused{};
   /// Sets the sizes that follow from others and refuses sizes that do not fit. Null = no size follows and all fit.
   /// Errors: Error("model", ...) that names key, rule and value.
@@ -127,18 +149,22 @@ struct Architecture {
   /// Returns none for parameters before or after the blocks. Null = blocks share no parameters.
   std::optional<std::pair<int64_t, int64_t>> (*shared)(const ModelShape&, const std::string& parameter) = nullptr;
   HuggingFace hugging_face{};
+  Diffusers diffusers{};
 
   /// Returns false for the name of a size in `unused`.
   bool uses(const std::string& size) const;
+  /// Returns the function that describes a shape as the config.json of a folder, of transformers or of diffusers; null
+  /// = the architecture has no folder.
+  auto to_json() const { return hugging_face.to_json ? hugging_face.to_json : diffusers.to_json; }
 };
 
 /// The set of architectures of a program, by name.
 class Registry {
  public:
   /// Adds an architecture and returns this registry.
-  /// Errors ("model"): no name or make; a model_type without names, from_json or to_json; a name, preset or model_type
-  ///                   that another architecture has; own keys or tables with the name of a key that all models have;
-  ///                   names in own_head or own_training that are no own keys.
+  /// Errors ("model"): no name or make; a model_type or class of diffusers without names, from_json or to_json; a name,
+  ///                   preset, model_type or class that another architecture has; own keys or tables with the name of a
+  ///                   key that all models have; names in own_head or own_training that are no own keys.
   Registry& add(Architecture architecture);
 
   const std::vector<std::shared_ptr<const Architecture>>& architectures() const { return rows_; }
@@ -146,7 +172,8 @@ class Registry {
   std::shared_ptr<const Architecture> at(const std::string& name) const;
   std::vector<std::string> preset_names() const;
 
-  /// Returns the preset config.name, or the shape of the Hugging Face folder config.from, with the changes in `config`.
+  /// Returns the preset config.name, or the shape of the folder config.from, with the changes in `config`. The folder
+  /// is one of transformers, or of diffusers: that of a model or of a pipeline (base/model_path.h, model_folder()).
   /// The vocabulary of a preset is `tokenizer_vocabulary`, unless that is 0.
   /// The sizes of a folder are kept. Only a folder without a table of positions may get more config.positions, and with
   /// them other keys of rotary positions (models/rotary_keys.h), which extend the context of its weights.
@@ -160,8 +187,9 @@ class Registry {
   ModelShape resolve_from(const nlohmann::json& source, const ModelConfig& config) const;
   /// Returns the same for a source whose architecture has no Hugging Face mapping: `source` is its shape.
   ModelShape resolve_from(const ModelShape& source, const ModelConfig& config) const;
-  /// Returns the shape that a Hugging Face config.json describes.
-  /// Errors ("model"): an unknown model_type; a missing or unsupported key.
+  /// Returns the shape that a config.json describes, of transformers (with its model_type) or of diffusers (with its
+  /// _class_name).
+  /// Errors ("model"): an unknown model_type or class, with the nearest class; a missing or unsupported key.
   ModelShape shape_of(const nlohmann::json& config) const;
   /// Checks that training can follow the folder config.from; passes without one. Other uses of a folder need no check.
   /// Errors ("model"): a key that only training reads has a value that this library's training does not follow
@@ -174,6 +202,7 @@ class Registry {
   // Both return shapes before sizes that follow from others are set, because the config may change those others.
   ModelShape preset(const std::string& name) const;
   ModelShape read_shape(const nlohmann::json& config) const;
+  ModelShape read_diffusers(const nlohmann::json& config) const;
   static void settle(ModelShape& shape);
   void read_own(const ModelConfig& config, ModelShape& shape) const;
   ModelShape with_changes(ModelShape shape, const ModelConfig& config, int64_t tokenizer_vocabulary) const;

@@ -84,8 +84,9 @@ void change_sizes(const ModelConfig& config, ModelShape& shape) {
 }
 
 void check_used(const ModelConfig& config, const Architecture& architecture) {
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"heads", config.heads}, {"kv_heads", config.kv_heads}, {"ffn", config.ffn}, {"positions", config.positions}};
+  const std::pair<const char*, int64_t> sizes[] = {{"hidden", config.hidden}, {"layers", config.layers},
+                                                   {"heads", config.heads},   {"kv_heads", config.kv_heads},
+                                                   {"ffn", config.ffn},       {"positions", config.positions}};
   for (const auto& [name, size] : sizes)
     require(size == 0 || architecture.uses(name), "model", name, " has no effect on ", with_article(architecture.name),
             ", which does not use it: got ", size, "; remove it from [model]");
@@ -94,7 +95,7 @@ void check_used(const ModelConfig& config, const Architecture& architecture) {
 /// Returns the config.json of a folder whose weights training can start from.
 nlohmann::json config_of(const std::string& folder) {
   require_model_path(folder, "model");
-  nlohmann::json config = read_json_object(folder + "/config.json", "model", {.bytes = 16 << 20});
+  nlohmann::json config = read_json_object(model_folder(folder) + "/config.json", "model", {.bytes = 16 << 20});
   const auto quantization = config.find("quantization_config");
   const bool is_quantized = quantization != config.end() && quantization->is_object() && !quantization->empty();
   require(!is_quantized, "model", "model.from must be a folder whose weights are not quantized: got ", folder,

@@ -44,13 +44,35 @@ struct MultiTokenSizes {
 /// A model that predicts the noise of pictures, or what else [diffusion] target says (models/denoiser.h).
 struct DenoiserSizes {
   int64_t channels = 0;                    ///< of the noised picture or latent; 0 = another kind of model
+  int64_t beside = 0;                      ///< further channels that it reads: a mask, and the picture outside of it
   int64_t height = 0, width = 0;           ///< of it, in cells: pixels or those of a latent
   int64_t patch = 1;                       ///< side of the patches in which the prediction is given
   int64_t outputs = 0;                     ///< channels of the prediction; twice `channels` with a variance
   int64_t classes = 0;                     ///< classes that it is told; the null class is one more
+  int64_t text = 0;                        ///< features of the text states that it reads; 0 = it reads a class
+  int64_t side = 1;                        ///< heights and widths must be divisible by this number of cells
   const char* target = "epsilon";          ///< default of [diffusion] target
   const char* schedule = "scaled-linear";  ///< default of [diffusion] schedule
   double guidance = 7.5;                   ///< default of [diffusion] guidance
+  const char* text_encoder = "";           ///< preset of the text encoder that belongs to it; "" = none
+  const char* vae = "";                    ///< preset of the autoencoder whose latents it draws; "" = pixels
+};
+
+/// A model that encodes pictures as latents and decodes latents as pictures (models/autoencoder.h).
+struct AutoencoderSizes {
+  int64_t channels = 0;           ///< of a latent; 0 = another kind of model
+  int64_t factor = 1;             ///< pixels of a side for each cell of a latent
+  double scaling = 1, shift = 0;  ///< a denoiser reads (sample - shift) * scaling
+  int64_t encoder_blocks = 0;     ///< the first blocks of the model, which encode; the others decode
+  int64_t pixel_channels = 3;     ///< of a picture
+  int64_t height = 0, width = 0;  ///< of pictures in training, in pixels
+};
+
+/// A model that reads captions for a denoiser (models/text_encoder.h).
+struct TextEncoderSizes {
+  int64_t features = 0;    ///< of a token's state; 0 = another kind of model
+  int64_t projection = 0;  ///< features of the projection of pooled states; 0 = none
+  int64_t end_id = 0;      ///< id of the token that is pooled; 2 = the token of the largest id is
 };
 
 /// A model whose attention reads latents (nn/latent_heads.h).

@@ -4,7 +4,10 @@ namespace colossal::models {
 
 const char* Task::purpose() const {
   if (reads == Reads::Images) return "classifies images";
-  if (reads == Reads::Fields) return objective == "diffusion" ? "draws pictures" : "reads fields of its own";
+  if (reads == Reads::Fields)
+    return objective == "diffusion"        ? "draws pictures"
+           : objective == "reconstruction" ? "encodes and decodes pictures"
+                                           : "reads fields of its own";
   if (answers()) return "generates a target text from a source text";
   if (continues()) return "continues text";
   if (scores()) return "scores text";

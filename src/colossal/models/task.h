@@ -28,7 +28,8 @@ enum class Writes {
 struct Task {
   Reads reads = Reads::Tokens;
   Writes writes = Writes::Continuation;
-  std::string objective = "next-token";  ///< name of the default objective
+  /// Name of the default objective; empty = the model is part of others, and is not trained alone
+  std::string objective = "next-token";
   /// Number of classes of a head that classifies whole samples; 0 = the head predicts tokens
   int64_t classes = 0;
   std::vector<std::string> class_names{};  ///< one name per class; empty = no names

@@ -85,7 +85,8 @@ void settle(ModelShape& s) {
                       .outputs = own.outputs(),
                       .classes = own.classes,
                       .schedule = "linear",
-                      .guidance = 4});
+                      .guidance = 4,
+                      .vae = own.channels == 3 ? "" : "autoencoder-kl"});
 }
 
 /// The vector of a time and a class: linear(silu(linear(sinusoids))) + table[class]. Every rank computes it for its
@@ -277,7 +278,15 @@ Architecture dit_architecture() {
           .presets = dit::presets(),
           .make = dit::make,
           .task = dit::task,
-          .settle = dit::settle};
+          .settle = dit::settle,
+          .hugging_face = {.own_training = {"class_names"}},
+          .diffusers = {.class_name = "DiTTransformer2DModel",
+                        .part = "transformer",
+                        .pipeline = "DiTPipeline",
+                        .names = dit_diffusers_names,
+                        .from_json = dit_from_diffusers,
+                        .to_json = dit_to_diffusers,
+                        .copies = dit_diffusers_copies}};
 }
 
 }  // namespace colossal::models

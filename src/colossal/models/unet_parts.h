@@ -1,0 +1,37 @@
+// The order of the parts of a UNet: which of them are blocks of its Model, which states these pass on, and where they
+// are in diffusers' folder.
+//
+//   for (const UnetPart& part : unet_parts(sizes)) std::cout << part.folder << " " << part.out << "\n";
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/models/families/unet.h"
+
+namespace colossal::models {
+
+/// The states of a UNet. The skips follow, in the order in which they are made: the first one is what the embedding
+/// makes of the picture.
+constexpr int kUnetHidden = 0, kUnetCondition = 1, kUnetText = 2, kUnetSkips = 3;
+
+/// A part, which is one block of the Model.
+struct UnetPart {
+  enum class Kind : uint8_t { Resnet, Transformer, Downsampler, Upsampler };
+
+  /// Returns true if the part reads a skip in addition to its input.
+  bool joins() const { return skip >= 0; }
+
+  Kind kind = Kind::Resnet;
+  std::string folder{};         ///< prefix of its tensors in diffusers' folder: "down_blocks.0.resnets.1."
+  int64_t from = 0, level = 0;  ///< levels of the pictures that it reads and writes
+  int64_t in = 0, out = 0;      ///< features that it reads, without those of the skip, and that it writes
+  int64_t skip_features = 0;    ///< features of the skip that it reads in addition; 0 = none
+  int reads = 0, writes = 0;    ///< states: that of its input, and that of its result
+  int skip = -1;                ///< state of the skip that it reads in addition; -1 = none
+};
+
+/// Returns the parts in the order in which a pass runs them. Lists of `sizes` must be as long as its features.
+std::vector<UnetPart> unet_parts(const UnetSizes& sizes);
+
+}  // namespace colossal::models
