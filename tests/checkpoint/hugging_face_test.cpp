@@ -194,8 +194,9 @@ TEST(HuggingFace, NamesTheRemedyForAFolderWithoutSafetensors) {
   };
   EXPECT_THAT(refusal(), HasSubstr("has neither model.safetensors nor its index file; download it, or convert"));
   folder.write("pytorch_model-00001-of-00002.bin", "");
-  EXPECT_THAT(refusal(), HasSubstr("its pytorch_model*.bin is not read: convert it with the packages torch and "
-                                   "safetensors, python3 -c 'import glob, torch; "));
+  EXPECT_THAT(refusal(), HasSubstr("its pytorch_model*.bin is not read, because a pickle can run code; convert to "
+                                   "safetensors, with the packages torch and "
+                                   "safetensors: python3 -c 'import glob, torch; "));
   EXPECT_THAT(refusal(), HasSubstr("save_file({name: t.clone().contiguous() for name, t in tensors.items()}, \"" +
                                    folder / "model.safetensors\""));
 }

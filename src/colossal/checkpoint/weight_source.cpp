@@ -6,8 +6,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/model_path.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
+#include "colossal/checkpoint/ldm/file.h"
+#include "colossal/checkpoint/ldm/weights.h"
 #include "colossal/checkpoint/quantized/bitsandbytes.h"
 #include "colossal/checkpoint/quantized/folder.h"
 #include "colossal/formats/gguf_file.h"
@@ -45,16 +48,17 @@ at::Tensor WeightSource::row(const std::string& name, int64_t row) const { retur
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (formats::is_gguf(path)) return std::make_unique<GgufWeights>(path);
-  const std::string about = path + "/config.json";
+  if (const std::optional<LdmPart> part = ldm_part(path)) return std::make_unique<LdmWeights>(part->file, part->part);
+  const std::string folder = model_folder(path), about = folder + "/config.json";
   std::error_code none;
   if (std::filesystem::exists(about, none))
     if (const nlohmann::json config = read_json_object(about, "hugging face"); is_quantized(config)) {
       const QuantizedFormat format = quantized_format(config, about);
       if (format.method == QuantizedFormat::Method::Bitsandbytes)
-        return std::make_unique<BitsandbytesFolder>(path, format.transposed);
-      return std::make_unique<QuantizedFolder>(path, format);
+        return std::make_unique<BitsandbytesFolder>(folder, format.transposed);
+      return std::make_unique<QuantizedFolder>(folder, format);
     }
-  return std::make_unique<WeightFolder>(path);
+  return std::make_unique<WeightFolder>(folder);
 }
 
 std::unique_ptr<WeightSource> weights_in_memory(const std::map<std::string, at::Tensor>& tensors) {

@@ -46,7 +46,8 @@ class WeightSource {
 };
 
 /// Opens a Hugging Face folder (WeightFolder; if it has a quantization_config, QuantizedFolder or BitsandbytesFolder),
-/// a safetensors file (WeightFolder) or a GGUF file (GgufWeights).
+/// a safetensors file (WeightFolder), a makers' single file or a part of one (LdmWeights) or a GGUF file (GgufWeights).
+/// The folder of a pipeline stands for that of its denoiser (model_folder()).
 /// Errors: the errors of these classes.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
 

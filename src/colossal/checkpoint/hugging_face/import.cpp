@@ -8,12 +8,14 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/model_path.h"
 #include "colossal/base/wildcard.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/folder_codes.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/hugging_face/local_parts.h"
+#include "colossal/checkpoint/ldm/file.h"
 #include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/quantized/folder.h"
@@ -282,7 +284,8 @@ bool matches_one(const std::string& name, const std::vector<std::string>& patter
 
 nlohmann::json read_config(const std::string& folder) {
   if (formats::is_gguf(folder)) return config_of_gguf(formats::GgufFile(folder));
-  const std::string path = folder + "/config.json";
+  if (const std::optional<LdmPart> part = ldm_part(folder)) return ldm_config(*part);
+  const std::string path = model_folder(folder) + "/config.json";
   nlohmann::json config = read_json_object(path, "hugging face");
   if (is_quantized(config)) {
     quantized_format(config, path);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <regex>
 #include <set>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
@@ -24,27 +25,60 @@ bool is_plain_name(const std::string& file) {
          file.find('\0') == std::string::npos && file != "." && file != "..";
 }
 
-/// Returns the remedy for a folder without safetensors.
-std::string remedy_of(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code failed;
-  bool has_pytorch = false;
-  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
-    const std::string name = entry->path().filename().string();
-    has_pytorch |= name.starts_with("pytorch_model") && name.ends_with(".bin");
-  }
-  if (!has_pytorch) return "; download it, or convert the weights to safetensors";
-  return concat("; its pytorch_model*.bin is not read: convert it with the packages torch and safetensors, ",
-                "python3 -c '", "import glob, torch; from safetensors.torch import save_file; tensors = {}; ",
-                "[tensors.update(torch.load(file, map_location=\"cpu\", weights_only=True)) ",
-                "for file in glob.glob(\"", folder, "/pytorch_model*.bin\")]; ",
-                "save_file({name: t.clone().contiguous() for name, t in tensors.items()}, ", "\"", folder,
-                "/model.safetensors\", {\"format\": \"pt\"})'");
-}
-
 namespace fs = std::filesystem;
 
+/// Returns true for the names of files that may be pickles.
+bool is_pickle_name(const fs::path& file) {
+  const std::string ending = file.extension().string();
+  return ending == ".bin" || ending == ".ckpt" || ending == ".pt" || ending == ".pth";
+}
+
+/// Returns why pickles, `pattern`, are not read, with the command that converts them to the safetensors file `to`.
+std::string refusal_of(const std::string& pattern, const std::string& to) {
+  return concat(
+      " is not read, because a pickle can run code; convert to safetensors, with the packages torch and ",
+      "safetensors: python3 -c '", "import glob, torch; from safetensors.torch import save_file; tensors = {}; ",
+      "[tensors.update((t := torch.load(file, map_location=\"cpu\", weights_only=True)).get(\"state_dict\", t)) ",
+      "for file in glob.glob(\"", pattern, "\")]; ",
+      "save_file({name: t.clone().contiguous() for name, t in tensors.items()}, ", "\"", to,
+      "\", {\"format\": \"pt\"})'");
+}
+
+/// Returns the remedy for a folder without safetensors.
+std::string remedy_of(const std::string& folder) {
+  std::error_code failed;
+  std::string pickle;  // the first by name
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    const bool is_weights = is_pickle_name(entry->path()) && !name.starts_with("training_args");
+    if (is_weights && (pickle.empty() || name < pickle)) pickle = name;
+  }
+  if (pickle.empty()) return "; download it, or convert the weights to safetensors";
+  for (const auto& [stem, to] :
+       {std::pair("pytorch_model", "model"), std::pair("diffusion_pytorch_model", "diffusion_pytorch_model")})
+    if (pickle.starts_with(stem))
+      return concat("; its ", stem, "*.bin",
+                    refusal_of(concat(folder, "/", stem, "*.bin"), concat(folder, "/", to, ".safetensors")));
+  return concat("; its ", printable(pickle), refusal_of(folder + "/" + pickle, folder + "/model.safetensors"));
+}
+
 constexpr char kIndexEnd[] = ".safetensors.index.json";
+
+/// Returns the path of the weights of a folder: a safetensors file or an index.
+std::string find_weights(const std::string& folder) {
+  std::error_code none;
+  for (const std::string variant : {"", ".fp16"})
+    for (const char* stem : {"model", "diffusion_pytorch_model"}) {
+      const std::string file = concat(folder, "/", stem);
+      // diffusers has written the variant of an index at two places of its name
+      for (const std::string& path :
+           {concat(file, variant, ".safetensors"), concat(file, ".safetensors.index", variant, ".json"),
+            concat(file, variant, kIndexEnd)})
+        if (fs::exists(path, none)) return path;
+    }
+  throw Error(kFolderComponent,
+              concat(folder, ": has neither model.safetensors nor its index file", remedy_of(folder)));
+}
 
 int64_t bytes_of(const TensorEntry& entry) {
   return Box{{}, entry.shape}.numel() * static_cast<int64_t>(c10::elementSize(entry.dtype));
@@ -79,18 +113,12 @@ void write_index(const std::string& folder, const std::vector<WeightFile>& files
 }  // namespace
 
 WeightFolder::WeightFolder(const std::string& folder) {
-  namespace fs = std::filesystem;
-  const std::string single = folder + "/model.safetensors", index = single + ".index.json";
   std::error_code none;
-  if (fs::is_regular_file(folder, none)) {
-    open(folder);
-  } else if (fs::exists(single, none)) {
-    open(single);
-  } else {
-    require(fs::exists(index, none), kFolderComponent, folder, ": has neither model.safetensors nor its index file",
-            remedy_of(folder));
-    open_index(folder, index);
-  }
+  const bool is_file = fs::is_regular_file(folder, none);
+  require(!is_file || !is_pickle_name(folder), kFolderComponent, folder,
+          refusal_of(folder, fs::path(folder).replace_extension(".safetensors").string()));
+  const std::string path = is_file ? folder : find_weights(folder);
+  path.ends_with(".json") ? open_index(folder, path) : open(path);
 }
 
 void WeightFolder::open(const std::string& path) {

@@ -11,12 +11,14 @@
 
 namespace colossal::checkpoint {
 
-/// Reads model.safetensors, or if it is missing, model.safetensors.index.json and the files that it names. `folder` may
-/// also be the path of one safetensors file.
+/// Reads model.safetensors, or if it is missing, model.safetensors.index.json and the files that it names. Folders of
+/// diffusers have diffusion_pytorch_model in place of model. A folder that has only the variant fp16 of these files,
+/// such as model.fp16.safetensors, is read from it. `folder` may also be the path of one safetensors file.
 ///
-/// Errors: throws Error("hugging face", ...) if both files are missing, if the index is malformed, and if two files
-///         hold the same name. The index must not name a file outside the folder, or a tensor that its file does not
-///         hold. Errors of SafetensorsReader.
+/// Errors: throws Error("hugging face", ...) if all of these files are missing, if the index is malformed, and if two
+///         files hold the same name. The index must not name a file outside the folder, or a tensor that its file does
+///         not hold. Pickles (.bin, .ckpt, .pt, .pth) are refused, because reading them can run code. Errors of
+///         SafetensorsReader.
 class WeightFolder final : public WeightSource {
  public:
   explicit WeightFolder(const std::string& folder);

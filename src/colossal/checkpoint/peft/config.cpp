@@ -139,8 +139,12 @@ nlohmann::json object_of(const PeftConfig::Patterns& patterns) {
 }  // namespace
 
 PeftConfig PeftConfig::read(const std::string& path) {
-  const PeftReader r(path, parse_ordered_json(read_file(path, kMaxConfigBytes), path, kPeft));
-  require(r.object().is_object(), kPeft, path, " must have a JSON object");
+  return of(parse_ordered_json(read_file(path, kMaxConfigBytes), path, kPeft), path);
+}
+
+PeftConfig PeftConfig::of(const ordered_json& object, const std::string& path) {
+  require(object.is_object(), kPeft, path, " must have a JSON object");
+  const PeftReader r(path, object);
   const std::string kind = r.text("peft_type");
   require(kind == "LORA", kPeft, path, ": peft_type must be LORA: got ", kind.empty() ? "none" : printable(kind));
   PeftConfig config;

@@ -39,6 +39,8 @@ struct PeftConfig {
   /// Reads a file. Errors ("peft"): another peft_type; values of the wrong type or out of range; any key that changes
   /// what the adapters compute and that this struct does not have, by name.
   static PeftConfig read(const std::string& path);
+  /// Reads an object with these keys. `where`: names it in messages. Errors: those of read().
+  static PeftConfig of(const nlohmann::ordered_json& object, const std::string& where);
   /// Returns the object that peft 0.21 writes.
   nlohmann::json to_json() const;
 

@@ -51,6 +51,15 @@ class PeftFolder {
   PeftFolder(PeftConfig config, std::map<std::string, PeftLayer> layers, std::map<std::string, at::Tensor> trained)
       : config_(std::move(config)), layers_(std::move(layers)), trained_(std::move(trained)) {}
 
+  /// The same for adapters of the parts of a pipeline (checkpoint/peft/pipeline_file.h).
+  static PeftFolder of_pipeline(PeftConfig config, std::map<std::string, PeftLayer> layers) {
+    PeftFolder folder(std::move(config), std::move(layers), {});
+    folder.is_of_pipeline_ = true;
+    return folder;
+  }
+
+  /// Returns true if layers() are of the parts of a pipeline, with names as its file has them.
+  bool is_of_pipeline() const { return is_of_pipeline_; }
   const PeftConfig& config() const { return config_; }
   /// The adapters by the names of their modules in the model: "model.layers.4.self_attn.k_proj"; of stacks of experts
   /// by the names of the parameters: "model.layers.4.mlp.experts.down_proj".
@@ -71,6 +80,7 @@ class PeftFolder {
   PeftConfig config_;
   std::map<std::string, PeftLayer> layers_;
   std::map<std::string, at::Tensor> trained_;
+  bool is_of_pipeline_ = false;
 };
 
 }  // namespace colossal::checkpoint

@@ -1,0 +1,185 @@
+#include "colossal/checkpoint/ldm/file.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/checkpoint/ldm/weights.h"
+#include "colossal/checkpoint/safetensors.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char *kUnetPart = "unet", *kVaePart = "vae", *kTextPart = "text_encoder", *kSchedulerPart = "scheduler";
+
+/// The shapes of a part.
+class LdmShapes {
+ public:
+  LdmShapes(const LdmPart& part) : weights_(part.file, part.part), file_(part.file) {}
+
+  bool has(const std::string& name) const { return weights_.entries().contains(name); }
+  /// Returns a dimension of a tensor. Errors ("ldm"): it is missing.
+  int64_t size(const std::string& name, size_t dimension) const {
+    const auto found = weights_.entries().find(name);
+    require(found != weights_.entries().end() && found->second->shape.size() > dimension, "ldm", file_,
+            " must have the tensor that diffusers calls ", name, ": got none of that shape");
+    return found->second->shape[dimension];
+  }
+  int64_t dimensions(const std::string& name) const {
+    return has(name) ? weights_.entries().at(name)->shape.size() : 0;
+  }
+  /// Returns for how many numbers from 0 the file has `begin`, the number, and `end`.
+  int64_t count(const std::string& begin, const std::string& end) const {
+    int64_t number = 0;
+    while (has(concat(begin, number, end))) ++number;
+    return number;
+  }
+  /// Returns the first dimension of each of them.
+  std::vector<int64_t> sizes(const std::string& begin, const std::string& end) const {
+    std::vector<int64_t> all;
+    for (int64_t i = 0; i < count(begin, end); ++i) all.push_back(size(concat(begin, i, end), 0));
+    return all;
+  }
+
+ private:
+  LdmWeights weights_;
+  std::string file_;
+};
+
+/// Returns true for a file of Stable Diffusion 2: the projections around its transformers are linear.
+bool is_second(const std::string& file) {
+  const LdmShapes unet({file, kUnetPart});
+  return unet.dimensions("mid_block.attentions.0.proj_in.weight") == 2;
+}
+
+bool predicts_v(const std::string& file) {
+  if (!is_second(file)) return false;
+  const SafetensorsReader reader(file);
+  constexpr char kSteps[] = "global_step";
+  return !reader.contains(kSteps) || reader.tensor(kSteps).item().toLong() != 875000;
+}
+
+json unet_config(const LdmPart& part) {
+  const LdmShapes unet(part);
+  const bool second = is_second(part.file);
+  const std::vector<int64_t> features = unet.sizes("down_blocks.", ".resnets.0.conv1.weight");
+  std::vector<int64_t> heads;
+  std::vector<std::string> down, up;
+  for (size_t i = 0; i < features.size(); ++i) {
+    const bool attends = unet.has(concat("down_blocks.", i, ".attentions.0.norm.weight"));
+    heads.push_back(second ? std::max<int64_t>(1, features[i] / 64) : 8);
+    down.emplace_back(attends ? "CrossAttnDownBlock2D" : "DownBlock2D");
+    up.emplace_back(attends ? "CrossAttnUpBlock2D" : "UpBlock2D");
+  }
+  std::reverse(up.begin(), up.end());
+  return {{"_class_name", "UNet2DConditionModel"},
+          {"_diffusers_version", "0.42.1"},
+          {"sample_size", predicts_v(part.file) ? 96 : 64},
+          {"in_channels", unet.size("conv_in.weight", 1)},
+          {"out_channels", unet.size("conv_out.weight", 0)},
+          {"block_out_channels", features},
+          {"down_block_types", down},
+          {"up_block_types", up},
+          {"layers_per_block", unet.count("down_blocks.0.resnets.", ".conv1.weight")},
+          {"cross_attention_dim", unet.size("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight", 1)},
+          {"attention_head_dim", second ? json(heads) : json(8)},
+          {"use_linear_projection", second},
+          {"upcast_attention", second}};
+}
+
+json vae_config(const LdmPart& part) {
+  const LdmShapes vae(part);
+  const std::vector<int64_t> features = vae.sizes("encoder.down_blocks.", ".resnets.0.conv1.weight");
+  return {{"_class_name", "AutoencoderKL"},
+          {"_diffusers_version", "0.42.1"},
+          {"sample_size", predicts_v(part.file) ? 768 : 512},
+          {"in_channels", vae.size("encoder.conv_in.weight", 1)},
+          {"out_channels", vae.size("decoder.conv_out.weight", 0)},
+          {"latent_channels", vae.size("decoder.conv_in.weight", 1)},
+          {"block_out_channels", features},
+          {"down_block_types", std::vector<std::string>(features.size(), "DownEncoderBlock2D")},
+          {"up_block_types", std::vector<std::string>(features.size(), "UpDecoderBlock2D")},
+          {"layers_per_block", vae.count("encoder.down_blocks.0.resnets.", ".conv1.weight")},
+          {"use_quant_conv", vae.has("quant_conv.weight")},
+          {"use_post_quant_conv", vae.has("post_quant_conv.weight")},
+          {"scaling_factor", .18215}};
+}
+
+json text_config(const LdmPart& part) {
+  const LdmShapes text(part);
+  const std::string table = "text_model.embeddings.token_embedding.weight", layers = "text_model.encoder.layers.";
+  const int64_t hidden = text.size(table, 1);
+  return {{"model_type", "clip_text_model"},
+          {"architectures", {"CLIPTextModel"}},
+          {"vocab_size", text.size(table, 0)},
+          {"hidden_size", hidden},
+          {"num_hidden_layers", text.count(layers, ".mlp.fc1.weight")},
+          {"num_attention_heads", std::max<int64_t>(1, hidden / 64)},
+          {"intermediate_size", text.size(layers + "0.mlp.fc1.weight", 0)},
+          {"max_position_embeddings", text.size("text_model.embeddings.position_embedding.weight", 0)},
+          {"hidden_act", is_second(part.file) ? "gelu" : "quick_gelu"},
+          {"eos_token_id", 2}};  // as in the published folders
+}
+
+json scheduler_config(const std::string& file) {
+  json config{{"_class_name", is_second(file) ? "DDIMScheduler" : "PNDMScheduler"},
+              {"_diffusers_version", "0.42.1"},
+              {"beta_start", 8.5e-4},
+              {"beta_end", .012},
+              {"beta_schedule", "scaled_linear"},
+              {"num_train_timesteps", 1000},
+              {"prediction_type", predicts_v(file) ? "v_prediction" : "epsilon"},
+              {"clip_sample", false},
+              {"set_alpha_to_one", false},
+              {"skip_prk_steps", true},
+              {"steps_offset", 1}};
+  return config;
+}
+
+}  // namespace
+
+bool is_ldm_file(const std::string& path) {
+  std::error_code none;
+  if (!path.ends_with(".safetensors") || !std::filesystem::is_regular_file(path, none)) return false;
+  const SafetensorsReader file(path);
+  const std::string begin = "model.diffusion_model.";
+  const auto first = file.entries().lower_bound(begin);
+  return first != file.entries().end() && first->first.starts_with(begin);
+}
+
+std::optional<LdmPart> ldm_part(const std::string& path) {
+  if (is_ldm_file(path)) return LdmPart{path, kUnetPart};
+  for (const char* part : {kUnetPart, kVaePart, kTextPart, kSchedulerPart}) {
+    const std::string end = concat("/", part);
+    if (!path.ends_with(end)) continue;
+    const std::string file = path.substr(0, path.size() - end.size());
+    if (is_ldm_file(file)) return LdmPart{file, part};
+  }
+  return {};
+}
+
+bool has_ldm_part(const LdmPart& part) {
+  const SafetensorsReader file(part.file);
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : file.entries()) names.push_back(name);
+  const LdmSizes sizes = ldm_sizes(names);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const std::vector<LdmPlace> places = ldm_places(name, sizes);
+    return !places.empty() && places.front().part == part.part;
+  });
+}
+
+json ldm_config(const LdmPart& part) {
+  if (part.part == kUnetPart) return unet_config(part);
+  if (part.part == kVaePart) return vae_config(part);
+  if (part.part == kTextPart) return text_config(part);
+  return scheduler_config(part.file);
+}
+
+}  // namespace colossal::checkpoint

@@ -1,0 +1,36 @@
+// A makers' single file in place of the folder of a pipeline. The path of a part is that of the file and the name of
+// the part, so that it can be used like the folder of a part:
+//
+//   ldm_part("v1-5-pruned.safetensors/vae");               // {"v1-5-pruned.safetensors", "vae"}
+//   ldm_part("v1-5-pruned.safetensors");                   // {"v1-5-pruned.safetensors", "unet"}
+//   checkpoint::read_config("v1-5-pruned.safetensors/vae")     // ldm_config() of that part
+//   checkpoint::open_weights("v1-5-pruned.safetensors/vae")    // LdmWeights of that part
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace colossal::checkpoint {
+
+/// A part of a file: "unet", "vae", "text_encoder" or "scheduler".
+struct LdmPart {
+  std::string file, part;
+};
+
+/// Returns true for a safetensors file with the names of LDM: it has tensors of a UNet, `model.diffusion_model.*`.
+bool is_ldm_file(const std::string& path);
+
+/// Returns the part that a path means, the UNet for the path of a file; none = the path is no such file or part of one.
+std::optional<LdmPart> ldm_part(const std::string& path);
+
+/// Returns true if the file has tensors of the part. A scheduler has none.
+bool has_ldm_part(const LdmPart& part);
+
+/// Returns the config.json that the folder of a part of diffusers or transformers has. Sizes follow from the shapes of
+/// tensors. What these do not show is that of Stable Diffusion 1.5, and for a UNet with linear projections that of 2.1:
+/// heads, activation, and the size of pictures. The scheduler of 1.5 is PNDM with predicted noise, that of 2.1 DDIM
+/// with target v, or if the file counts 875,000 steps, as that of the base model of 2 does, with predicted noise.
+/// Errors ("ldm"): a part whose tensors are not in the file.
+nlohmann::json ldm_config(const LdmPart& part);
+
+}  // namespace colossal::checkpoint

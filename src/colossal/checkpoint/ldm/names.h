@@ -1,0 +1,44 @@
+// The names of tensors in the one file of a model that the makers of latent diffusion publish ("LDM", CompVis and
+// Stability AI), and those in the folders of diffusers and transformers.
+//
+//   const LdmSizes sizes = ldm_sizes(names);
+//   ldm_places("model.diffusion_model.input_blocks.1.0.in_layers.2.weight", sizes);
+//   // {{"unet", "down_blocks.0.resnets.0.conv1.weight"}}
+//   ldm_places("cond_stage_model.model.transformer.resblocks.0.attn.in_proj_bias", sizes);
+//   // {{"text_encoder", "text_model.encoder.layers.0.self_attn.q_proj.bias", 0}, {..., 1}, {..., 2}}
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace colossal::checkpoint {
+
+/// Numbers that the names of a file depend on.
+struct LdmSizes {
+  int64_t unet_levels = 0;  ///< levels of the UNet
+  int64_t unet_layers = 0;  ///< ResNet blocks of a level on the way down
+  int64_t vae_levels = 0;   ///< levels of the VAE
+  int64_t text_blocks = 0;  ///< blocks of OpenCLIP; 0 = the text encoder is CLIP-L
+  bool operator==(const LdmSizes&) const = default;
+};
+
+/// Returns the sizes that the names of all tensors of a file show.
+LdmSizes ldm_sizes(const std::vector<std::string>& names);
+
+/// The place of a tensor in a folder of diffusers.
+struct LdmPlace {
+  std::string part;  ///< "unet", "vae" or "text_encoder"
+  std::string name;  ///< the tensor in the folder of the part
+  /// Of a tensor that has the rows of three in the folder: which third it is, from 0; -1 = the whole tensor
+  int64_t third = -1;
+  bool operator==(const LdmPlace&) const = default;
+};
+
+/// Returns the places of a tensor: one, three for queries, keys and values in one, or none for tensors that no part
+/// uses. These are averages of weights (model_ema), tables of noise, losses, and what Stable Diffusion 2 does not use
+/// of OpenCLIP: its last block and projection. A name of a part that has no counterpart in diffusers keeps its form, so
+/// that an import shows it as unexpected. The matrices of the VAE's attention are convolutions [C, C, 1, 1] in the file
+/// and [C, C] in the folder.
+std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes);
+
+}  // namespace colossal::checkpoint

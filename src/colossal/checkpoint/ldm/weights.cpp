@@ -1,0 +1,57 @@
+#include "colossal/checkpoint/ldm/weights.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+constexpr char kLdm[] = "ldm";
+
+std::vector<std::string> names_in(const SafetensorsReader& file) {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : file.entries()) names.push_back(name);
+  return names;
+}
+
+/// Returns true for the matrices of the VAE's attention, which are convolutions in the file.
+bool is_matrix_of_vae(const LdmPlace& place) {
+  return place.part == "vae" && place.name.find(".attentions.") != std::string::npos &&
+         place.name.ends_with(".weight") && place.name.find("group_norm") == std::string::npos;
+}
+
+}  // namespace
+
+LdmWeights::LdmWeights(const std::string& path, const std::string& part) : file_(path) {
+  const LdmSizes sizes = ldm_sizes(names_in(file_));
+  for (const auto& [name, entry] : file_.entries())
+    for (const LdmPlace& place : ldm_places(name, sizes)) {
+      if (place.part != part) continue;
+      Stored one{name, place.third, {place.name, entry.dtype, entry.shape, 0, entry.end - entry.begin}};
+      if (is_matrix_of_vae(place) && one.entry.shape.size() > 2) one.entry.shape.resize(2);
+      if (place.third >= 0) {
+        require(!entry.shape.empty() && entry.shape[0] % 3 == 0, kLdm, path, ": ", printable(name),
+                " must have three times as many rows, those of q, k and v: got ",
+                entry.shape.empty() ? 0 : entry.shape[0]);
+        one.entry.shape[0] /= 3;
+        one.entry.end /= 3;
+      }
+      const auto [found, is_new] = stored_.emplace(place.name, std::move(one));
+      require(is_new, kLdm, path, ": ", printable(name), " and ", printable(found->second.name), " are both ",
+              place.name, " of the ", part, "; remove one");
+    }
+  require(!stored_.empty(), kLdm, path, " must have the tensors of the ", part,
+          ": got none; name a folder or file that has that part");
+  for (const auto& [name, one] : stored_) entries_[name] = &one.entry;
+}
+
+at::Tensor LdmWeights::tensor(const std::string& name) const {
+  const Stored& one = stored_.at(name);
+  const at::Tensor whole = file_.tensor(one.name);
+  const int64_t rows = one.entry.shape.empty() ? 0 : one.entry.shape[0];
+  return (one.third < 0 ? whole : whole.narrow(0, one.third * rows, rows)).view(one.entry.shape);
+}
+
+}  // namespace colossal::checkpoint
