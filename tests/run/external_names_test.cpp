@@ -76,6 +76,7 @@ TEST(ExternalNames, ReadsATiedWeightUnderEachOfItsNames) {
     models::ModelShape shape = registry.resolve({.name = row->presets.front().name});
     if (!shape.task().reads_text()) continue;
     shape.tied = true;
+    if (models::copies_in_folder(shape).empty()) continue;  // a model without a head
     nn::Parameters parameters({}, {.seed = 3});
     nn::SerialLayers layers(parameters);
     models::make_model(shape, layers);

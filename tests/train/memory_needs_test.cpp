@@ -208,7 +208,8 @@ TEST(MemoryNeeds, CountLlama2InNf4) {
   config.parallel.chunk_mib = 64;
   const models::ModelShape shape = models::built_in().resolve({.name = "llama2-7b"});
   double linear = 0, of_codes = 0;
-  for (const run::LinearModule& module : run::AdapterModules(shape).linear()) {
+  const run::AdapterModules modules(shape);
+  for (const run::LinearModule& module : modules.linear()) {
     const int64_t rows = module.part.count;
     linear += static_cast<double>(rows * module.in);
     of_codes += static_cast<double>(ops::Nf4Form::whole(rows, module.in, true).bytes());

@@ -13,6 +13,7 @@
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/external_names.h"
@@ -78,32 +79,50 @@ at::Tensor whole_parameter(const nn::Parameters& parameters, const std::string& 
 }
 
 bool is_transposed(const models::ModelShape& shape, const std::string& weight) {
-  const auto names = shape.architecture->hugging_face.names(shape);
+  const std::vector<nn::ExternalName> names = folder_names(shape);
   return std::any_of(names.begin(), names.end(),
                      [&](const nn::ExternalName& name) { return name.ours == weight && name.transposed; });
 }
 
+/// Checks that adapters of a model can be written in that form.
+void check_form(const models::ModelShape& shape, bool draws, checkpoint::PipelineForm form) {
+  const models::Architecture& architecture = *shape.architecture;
+  require(architecture.hugging_face.names || (draws && architecture.diffusers.names), "export",
+          "adapters must be of an architecture that Hugging Face folders have: got ", architecture.name);
+  require(draws || form == checkpoint::PipelineForm::Peft, "export",
+          "only adapters of models that draw have kohya's form: got a ", architecture.name,
+          "; leave out --adapter-form");
+}
+
+/// Returns what the file says of all adapters.
+checkpoint::PeftConfig peft_config_of(const LowRankKeys& keys, const models::ModelShape& shape,
+                                      const std::string& base) {
+  checkpoint::PeftConfig config{.rank = keys.rank,
+                                .alpha = keys.alpha,
+                                .dropout = keys.dropout,
+                                .root_scale = keys.scale == "root",
+                                .magnitudes = keys.kind == "dora",
+                                .base = base};
+  if (!shape.task().continues()) config.task = shape.outputs() > 0 ? "SEQ_CLS" : "";
+  return config;
+}
+
 }  // namespace
 
-void export_adapters(const std::string& to, const SavedModel& saved, const AdapterSource& source, comm::Mesh& mesh) {
+void export_adapters(const std::string& to, const SavedModel& saved, const AdapterSource& source, comm::Mesh& mesh,
+                     checkpoint::PipelineForm form) {
   const nn::Parameters& parameters = saved.model->parameters();
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
-  require(folder.names != nullptr, "export", "adapters must be of an architecture that Hugging Face folders have: got ",
-          shape.architecture->name);
+  const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
+  check_form(shape, draws, form);
   const AdapterWeights adapters = read_adapters(source, shape, mesh);
   std::vector<checkpoint::NamedTensor> tensors;
   for (const nn::Parameter& p : parameters.declared())
     if (p.value.defined()) tensors.push_back({p.name, p.value.detach(), p.spec});
   const std::map<std::string, at::Tensor> norms = row_norms(adapters, parameters, tensors, mesh);
   const LowRankKeys keys = keys_of(source, shape);
-  checkpoint::PeftConfig config{.rank = keys.rank,
-                                .alpha = keys.alpha,
-                                .dropout = keys.dropout,
-                                .root_scale = keys.scale == "root",
-                                .magnitudes = keys.kind == "dora",
-                                .base = saved.source};
-  if (!shape.task().continues()) config.task = shape.outputs() > 0 ? "SEQ_CLS" : "";
+  checkpoint::PeftConfig config = peft_config_of(keys, shape, saved.source);
   comm::Group& world = mesh.all();
   std::map<std::string, checkpoint::PeftLayer> layers;
   const AdapterModules modules(shape);
@@ -125,10 +144,11 @@ void export_adapters(const std::string& to, const SavedModel& saved, const Adapt
     if (config.magnitudes) {
       const at::Tensor change = whole_parameter(parameters, matrix_name(module, 'm'), world);
       if (change.defined())
-        layer.magnitude =
+        layer.magnitude = module.theirs(
             (norms.at(module.weight).narrow(0, module.part.first, module.part.count) + change.to(at::kDouble))
-                .to(change.scalar_type());
+                .to(change.scalar_type()));
     }
+    layer.b = module.theirs(layer.b);
     layers[name] = layer;
   }
   config.targets = target_names(modules, matrices, folder.prefix);
@@ -139,6 +159,10 @@ void export_adapters(const std::string& to, const SavedModel& saved, const Adapt
     config.trained = modules_of_tensors(whole);
     config.keeps_ties = shape.tied && trained.contains("embedding.weight");
     create_folder(to);
+    require(!draws || whole.empty(), "export",
+            "adapters of a pipeline must have no modules that were trained whole: got adapter.trained; write the whole "
+            "model without --adapter-only");
+    if (draws) return write_pipeline_file(to, shape.architecture->diffusers.part, config, layers, form);
     checkpoint::PeftFolder(config, std::move(layers), std::move(whole)).write(to);
   });
 }

@@ -6,6 +6,7 @@
 #pragma once
 #include <string>
 
+#include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/saved_model.h"
@@ -17,7 +18,11 @@ namespace colossal::run {
 /// the dtype of its parameters.
 /// Communication: every rank of `mesh` must call. The adapters and modules that were trained whole are sent to rank 0;
 /// with magnitudes also that of row_norms().
-/// Errors ("export"): an architecture without a Hugging Face folder; a file that cannot be written.
-void export_adapters(const std::string& to, const SavedModel& saved, const AdapterSource& source, comm::Mesh& mesh);
+/// Adapters of a model that draws are written as a file for its pipeline instead (checkpoint/peft/pipeline_file.h), in
+/// the form `form`; other models have the form Peft alone.
+/// Errors ("export"): an architecture without a folder of transformers or diffusers; another form of a model of text;
+/// modules that were trained whole, for a pipeline; a file that cannot be written.
+void export_adapters(const std::string& to, const SavedModel& saved, const AdapterSource& source, comm::Mesh& mesh,
+                     checkpoint::PipelineForm form = checkpoint::PipelineForm::Peft);
 
 }  // namespace colossal::run

@@ -1,5 +1,7 @@
 #include "colossal/run/adapter_modules.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "colossal/base/error.h"
@@ -37,7 +39,8 @@ struct Declared {
   explicit Declared(const models::ModelShape& shape)
       : parameters({}, {.without_memory = true,
                         .products = {[this](auto product, const nn::Parameter& weight, nn::Parameters&) {
-                          if (weight.hidden_matrix && !weight.stack) wrapped.push_back(weight.name);
+                          const bool is_convolution = weight.spec.shape.size() == 4;
+                          if ((weight.hidden_matrix || is_convolution) && !weight.stack) wrapped.push_back(weight.name);
                           if (weight.stack && weight.stack_index == 0) stacks.push_back(weight.stack);
                           return product;
                         }}}) {
@@ -71,11 +74,13 @@ LinearModule module_of_stack(const nn::Parameter& stack, const std::vector<nn::E
   return module;
 }
 
-/// Where the folder has rows of our parameters: tensor, parameter, first row and number of rows.
+/// Where the folder has rows of our parameters: tensor, parameter, first row and number of rows, and which rows of the
+/// tensor they are.
 struct Rows {
   std::string tensor;
   const nn::Parameter* parameter;
   int64_t first, count;
+  int64_t their_first = 0, stride = 1;
 };
 
 std::vector<Rows> rows_of(const std::vector<nn::ExternalName>& names, const nn::Parameters& parameters) {
@@ -87,8 +92,41 @@ std::vector<Rows> rows_of(const std::vector<nn::ExternalName>& names, const nn::
   }
   for (const checkpoint::ExternalPart& part : checkpoint::external_parts(parameters, names))
     rows.push_back({part.name, part.parameter, part.box.start.empty() ? 0 : part.box.start[0],
-                    part.box.size.empty() ? 1 : part.box.size[0]});
+                    part.box.size.empty() ? 1 : part.box.size[0], part.first, part.stride});
   return rows;
+}
+
+/// Adds rows to a module, those of its weight that follow it.
+void add_rows(LinearModule& module, const Rows& rows) {
+  module.part.count += rows.count;
+  for (int64_t i = 0; i < rows.count; ++i) module.order.push_back(rows.their_first + i * rows.stride);
+}
+
+/// Leaves out the order of rows that is the folder's.
+void simplify_order(LinearModule& module) {
+  for (size_t i = 0; i < module.order.size(); ++i)
+    if (module.order[i] != static_cast<int64_t>(i)) return;
+  module.order.clear();
+}
+
+/// Returns true if an adapter of a weight that no product wraps can be merged: of a linear layer or a convolution of a
+/// model that draws. The others are tables and vectors.
+bool is_merged_layer(const Rows& rows) {
+  const size_t dims = rows.parameter->spec.shape.size();
+  return (dims == 2 || dims == 4) && rows.tensor.ends_with(".weight") && !rows.parameter->looked_up &&
+         !rows.tensor.ends_with("embedding_table.weight");
+}
+
+LinearModule module_of_rows(const Rows& rows) {
+  const std::vector<int64_t>& shape = rows.parameter->spec.shape;
+  const std::string name = module_of(rows.tensor);
+  LinearModule module{.name = name,
+                      .weight = rows.parameter->name,
+                      .part = {.name = last_name(name), .first = rows.first, .count = 0},
+                      .in = shape[1],
+                      .kernel = {shape.begin() + 2, shape.end()}};
+  add_rows(module, rows);
+  return module;
 }
 
 [[noreturn]] void refuse_unknown(const char* key, const std::string& pattern, const std::set<std::string>& known) {
@@ -107,15 +145,27 @@ std::string ExpertMatrix::of(int64_t expert) const {
 }
 
 std::vector<int64_t> LinearModule::shape_of_a(int64_t rank) const {
-  return is_stack() ? std::vector<int64_t>{experts, rank, in} : std::vector<int64_t>{rank, in};
+  std::vector<int64_t> sizes = is_stack() ? std::vector<int64_t>{experts, rank, in} : std::vector<int64_t>{rank, in};
+  sizes.insert(sizes.end(), kernel.begin(), kernel.end());
+  return sizes;
 }
 
 std::vector<int64_t> LinearModule::shape_of_b(int64_t rank) const {
   return is_stack() ? std::vector<int64_t>{experts, part.count, rank} : std::vector<int64_t>{part.count, rank};
 }
 
+at::Tensor LinearModule::ours(const at::Tensor& outputs) const {
+  return order.empty() || !outputs.defined() ? outputs : outputs.index_select(0, at::tensor(order, at::kLong));
+}
+
+at::Tensor LinearModule::theirs(const at::Tensor& outputs) const {
+  if (order.empty() || !outputs.defined()) return outputs;
+  return at::empty_like(outputs).index_copy_(0, at::tensor(order, at::kLong), outputs);
+}
+
 std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape) {
-  const auto& names = shape.architecture->hugging_face.names;
+  const bool is_drawn = !shape.architecture->hugging_face.names;
+  const auto& names = is_drawn ? shape.architecture->diffusers.names : shape.architecture->hugging_face.names;
   if (!names) return {};
   try {
     return names(shape);
@@ -139,17 +189,28 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
       if (one.parameter->name != weight) continue;
       const std::string module = module_of(one.tensor);
       if (linear_.size() > first && linear_.back().name == module) {
-        linear_.back().part.count += one.count;
+        add_rows(linear_.back(), one);
         continue;
       }
       for (size_t i = first; i < linear_.size(); ++i)
         require(linear_[i].name != module, "adapter", "the rows of ", module, " must be neighbours in ", weight,
                 " to have an adapter: got rows of ", linear_.back().name, " between them; name its targets without it");
-      linear_.push_back({module, weight, {last_name(module), one.first, one.count}, one.parameter->spec.shape[1]});
+      linear_.push_back(module_of_rows(one));
     }
+    for (size_t i = first; i < linear_.size(); ++i) simplify_order(linear_[i]);
     if (linear_.size() == first + 1) linear_.back().part.name.clear();
   }
   for (const nn::Parameter* stack : declared.stacks) linear_.push_back(module_of_stack(*stack, names));
+  if (shape.part<models::DenoiserSizes>().channels == 0) return;
+  const std::set<std::string> wrapped(declared.wrapped.begin(), declared.wrapped.end());
+  for (const Rows& one : rows) {
+    if (wrapped.contains(one.parameter->name) || !is_merged_layer(one)) continue;
+    LinearModule module = module_of_rows(one);
+    module.part.name.clear();
+    module.only_merged = true;
+    simplify_order(module);
+    linear_.push_back(std::move(module));
+  }
 }
 
 std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<std::string>& patterns,
@@ -159,8 +220,8 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
     bool any = false;
     for (size_t i = 0; i < linear_.size(); ++i) {
       const bool is_excepted = except.contains(linear_[i].weight);
-      if (pattern == kAllLinear ? is_excepted || linear_[i].is_stack() : !names_module(pattern, linear_[i].name))
-        continue;
+      const bool is_other = linear_[i].is_stack() || linear_[i].is_convolution() || linear_[i].only_merged;
+      if (pattern == kAllLinear ? is_excepted || is_other : !names_module(pattern, linear_[i].name)) continue;
       require(!is_excepted, "adapter", linear_[i].name,
               " must have an adapter or be trained whole, not both: got it in ", key,
               " and in adapter.trained; leave it out of one");

@@ -5,6 +5,8 @@
 //   modules.linear();        // {"model.layers.0.self_attn.q_proj", "blocks.0.attention.qkv.weight", {"q_proj", 0, 64}}
 //   modules.selected("adapter.targets", {"q_proj", "*.mlp.*"});  // indices in linear()
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 #include <map>
 #include <set>
@@ -28,7 +30,8 @@ struct ExpertMatrix {
   std::string of(int64_t expert) const;
 };
 
-/// A linear layer of a folder inside the blocks of a model. An adapter of it has A [r, in] and B [part.count, r].
+/// A linear layer of a folder inside the blocks of a model. An adapter of it has A [r, in] and B [part.count, r]. That
+/// of a convolution has A [r, in, rows, columns], a convolution itself, and the same B for each pixel.
 ///
 /// The matrices of all experts of a layer are one module, as in transformers 5. It has an adapter for each expert:
 /// A [experts, r, in] and B [experts, part.count, r].
@@ -39,15 +42,24 @@ struct LinearModule {
   int64_t in = 0;
   int64_t experts = 0;                   ///< 0 = no stack
   std::vector<ExpertMatrix> apart = {};  ///< for a stack: each expert's matrices in folders that store experts apart
+  std::vector<int64_t> kernel = {};      ///< rows and columns of the kernel of a convolution; empty = a linear layer
+  /// True = its product is not wrapped, so that adapters of it can be merged, but not trained: a layer between blocks
+  /// of a model that draws
+  bool only_merged = false;
+  std::vector<int64_t> order = {};  ///< row of the folder's tensor for each of its outputs; empty = they are the same
 
   bool is_stack() const { return experts > 0; }
+  bool is_convolution() const { return !kernel.empty(); }
+  /// Convert outputs, dimension 0 of B, from the folder's order to ours and back.
+  at::Tensor ours(const at::Tensor& outputs) const;
+  at::Tensor theirs(const at::Tensor& outputs) const;
   /// Returns the shapes of A and of B.
   std::vector<int64_t> shape_of_a(int64_t rank) const;
   std::vector<int64_t> shape_of_b(int64_t rank) const;
 };
 
-/// Returns the names of the tensors of the architecture's Hugging Face folder; nothing if it has none, or none for
-/// mixtures of this shape.
+/// Returns the names of the tensors of the architecture's folder, of transformers or of diffusers; nothing if it has
+/// none, or none for mixtures of this shape.
 std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape);
 
 /// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, or
@@ -60,12 +72,13 @@ class AdapterModules {
   /// in several parts of this library's weight.
   explicit AdapterModules(const models::ModelShape& shape);
 
-  /// The linear layers whose products adapters wrap: all inside the blocks, except routers. The modules of one weight
-  /// follow each other, in the order of its outputs. Stacks of experts are the last ones.
+  /// The linear layers and convolutions whose products adapters wrap: all inside the blocks, except routers. The
+  /// modules of one weight follow each other, in the order of its outputs. Stacks of experts follow, and of a model
+  /// that draws all further layers (LinearModule::only_merged).
   const std::vector<LinearModule>& linear() const { return linear_; }
 
-  /// Returns the indices in linear() that the patterns select, ascending. "all-linear" selects all but experts and
-  /// `except`, which names parameters.
+  /// Returns the indices in linear() that the patterns select, ascending. "all-linear" selects all but experts,
+  /// convolutions, layers that are only merged and `except`, which names parameters.
   /// Errors ("adapter"): a pattern that selects nothing, or a module of `except`. `key` names the key of the config.
   std::vector<size_t> selected(const char* key, const std::vector<std::string>& patterns,
                                const std::set<std::string>& except) const;

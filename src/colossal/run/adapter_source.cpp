@@ -19,12 +19,14 @@
 #include "colossal/base/suggest.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/folder.h"
+#include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/module_names.h"
 #include "colossal/run/own_tables.h"
+#include "colossal/run/pipeline_adapters.h"
 #include "colossal/run/stored_config.h"
 
 namespace colossal::run {
@@ -110,7 +112,9 @@ FolderAdapter joined(size_t index, const LinearModule& module, const Apart& apar
 }
 
 std::vector<FolderAdapter> adapters_in(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
-                                       const std::string& prefix) {
+                                       const models::ModelShape& shape) {
+  if (folder.is_of_pipeline()) return adapters_of_part(folder, modules, shape);
+  const std::string& prefix = shape.architecture->hugging_face.prefix;
   struct Place {
     size_t module, matrix;
     int64_t expert;
@@ -171,7 +175,7 @@ LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::M
                    .targets = {},
                    .trained = trained_modules_in(folder, modules, prefix)};
   std::vector<size_t> indices;
-  for (const FolderAdapter& one : adapters_in(folder, modules, prefix)) {
+  for (const FolderAdapter& one : adapters_in(folder, modules, shape)) {
     const LinearModule& module = modules.linear()[one.module];
     indices.push_back(one.module);
     keys.targets.push_back(module.name);
@@ -203,8 +207,8 @@ at::Tensor trained_in(const checkpoint::PeftFolder& folder, const std::string& n
 
 AdapterSource open_adapters(const std::string& folder) {
   std::error_code ignored;
-  require(std::filesystem::is_directory(folder, ignored), kTable, "adapters must be in a folder: there is none at ",
-          folder, "; name a folder of peft or a run");
+  require(std::filesystem::exists(folder, ignored), kTable, "adapters must be in a folder: there is none at ", folder,
+          "; name a folder of peft, a run, or a .safetensors file of adapters for pictures");
   AdapterSource source{.path = folder};
   if (is_run(folder)) {
     source.checkpoint = newest_checkpoint(folder, checkpoint::step_folders(RunFolder(folder).checkpoints()));
@@ -213,9 +217,12 @@ AdapterSource open_adapters(const std::string& folder) {
             " must have adapters: got one without [adapter]; name it as the model");
     return source;
   }
-  require(checkpoint::is_peft_folder(folder), kTable, folder,
-          " must have adapters: got neither a folder of peft (with adapter_config.json) nor a run folder");
-  source.peft = std::make_shared<const checkpoint::PeftFolder>(folder);
+  const std::string file = checkpoint::is_peft_folder(folder) ? "" : checkpoint::find_pipeline_file(folder);
+  require(checkpoint::is_peft_folder(folder) || !file.empty(), kTable, folder,
+          " must have adapters: got neither a folder of peft (with adapter_config.json) nor a run folder, nor one "
+          ".safetensors file");
+  source.peft = std::make_shared<const checkpoint::PeftFolder>(file.empty() ? checkpoint::PeftFolder(folder)
+                                                                            : checkpoint::read_pipeline_file(file));
   return source;
 }
 
@@ -251,12 +258,16 @@ std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder
 }
 
 std::vector<FolderAdapter> adapters_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
-  return adapters_in(folder, AdapterModules(shape), shape.architecture->hugging_face.prefix);
+  return adapters_in(folder, AdapterModules(shape), shape);
 }
 
 LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const models::ModelShape& shape) {
   if (keys.from.empty()) return keys;
-  const LowRankKeys found = keys_of(open_adapters(keys.from), shape);
+  const AdapterSource source = open_adapters(keys.from);
+  require(!source.peft || !has_text_adapters(*source.peft), kTable,
+          "adapter.from must have adapters of the model alone: got some of the text encoder, which is not trained, in ",
+          keys.from);
+  const LowRankKeys found = keys_of(source, shape);
   const auto is_given = [&](const char* key) { return config.tables.values().contains(concat(kTable, ".", key)); };
   const auto check = [&](const char* key, bool is_same, const auto& got, const auto& want) {
     require(is_same || !is_given(key), kTable, "adapter.", key, " must be that of adapter.from = \"", keys.from, "\", ",

@@ -1,4 +1,5 @@
-// Where trained adapters are: a folder of peft (checkpoint/peft/folder.h) or a run with the table [adapter].
+// Where trained adapters are: a folder of peft (checkpoint/peft/folder.h), a file of adapters for a pipeline of
+// pictures (checkpoint/peft/pipeline_file.h) or a run with the table [adapter].
 //
 //   const auto source = run::open_adapters("adapters/poet");
 //   run::keys_of(source, shape).rank;       // the key `rank` of [adapter] that describes them
@@ -13,7 +14,7 @@
 
 namespace colossal::run {
 
-/// A folder of peft that is open, or a checkpoint of a run.
+/// A folder of peft or a file that is open, or a checkpoint of a run.
 struct AdapterSource {
   std::string path{};
   std::shared_ptr<const checkpoint::PeftFolder> peft{};  ///< null = it is a run

@@ -34,12 +34,14 @@ at::Tensor scaled(const at::Tensor& b, double factor) { return factor == 1 ? b :
 AdapterWeights weights_of(const checkpoint::PeftFolder& folder, double scale, const models::ModelShape& shape) {
   const AdapterModules modules(shape);
   AdapterWeights adapters{.folder_tensors = folder.trained()};
-  for (const FolderAdapter& one : adapters_of(folder, shape))
-    adapters.layers.push_back({.module = modules.linear()[one.module],
+  for (const FolderAdapter& one : adapters_of(folder, shape)) {
+    const LinearModule& module = modules.linear()[one.module];
+    adapters.layers.push_back({.module = module,
                                .a = one.layer.a,
-                               .b = scaled(one.layer.b, scale),
-                               .magnitude = one.layer.magnitude,
+                               .b = scaled(module.ours(one.layer.b), scale),
+                               .magnitude = module.ours(one.layer.magnitude),
                                .scale = one.layer.scale});
+  }
   const std::vector<std::string> trained = trained_modules_of(folder, shape);
   if (!trained.empty()) adapters.provided = modules.parameters_of("modules_to_save", trained);
   return adapters;
@@ -110,8 +112,8 @@ struct AdaptedRows {
     const at::ScalarType wide = values.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const auto options = values.options().dtype(wide);
     const at::Tensor rows = b.narrow(0, own, values.size(0)).to(options).mul(layer.scale),
-                     columns = a.narrow(1, first_input, values.size(1)).to(options).contiguous();
-    return values.to(wide) + ops::matmul_nn(rows, columns);
+                     columns = a.narrow(1, first_input, values.size(1)).to(options).flatten(1).contiguous();
+    return values.to(wide) + ops::matmul_nn(rows, columns).view(values.sizes());
   }
 };
 

@@ -28,7 +28,9 @@ std::string matrix_name(const LinearModule& module, char matrix);
 /// The adapter of one linear layer.
 struct AdapterLayer {
   LinearModule module{};
-  at::Tensor a{}, b{};  ///< [r, in], [out, r]; of a stack of experts [experts, r, in], [experts, out, r]
+  /// [r, in], [out, r]; of a stack of experts [experts, r, in], [experts, out, r]; A of a convolution [r, in, rows,
+  /// columns]. Outputs have the order of the parameter
+  at::Tensor a{}, b{};
   /// DoRA's m [out] (`is_change`: less the norms of the rows of W); undefined = none
   at::Tensor magnitude{};
   bool is_change = false;

@@ -10,6 +10,7 @@
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 
 namespace colossal::run {
 
@@ -22,7 +23,8 @@ std::vector<DescribedTable> built_in_tables() {
           {kReward, RewardKeys{}, "what scores these answers: verifiers, a command, a model"},
           {kValue, ValueKeys{}, "ppo: the model of values"},
           {kDiffusion, DiffusionKeys{}, "models that draw pictures: noise levels, target and weights of the loss"},
-          {kVae, VaeKeys{}, "what turns the pictures of a model that draws into latents and back"}};
+          {kVae, VaeKeys{}, "what turns the pictures of a model that draws into latents and back"},
+          {kReconstruction, ReconstructionKeys{}, "models that encode and decode pictures: weights of the loss"}};
 }
 
 std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {

@@ -10,7 +10,9 @@
 #include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/model_path.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/ldm/file.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/config_changes.h"
@@ -69,7 +71,7 @@ bool has_tokenizer_of_source(const Origin& origin) {
 /// written with another value for `source`, so that the spelling of all others stays.
 json with_changes(const json& source, const models::Registry& models, const json& ours) {
   const models::ModelShape shape = models.shape_of(source);
-  const json before = shape.architecture->hugging_face.to_json(shape);
+  const json before = shape.architecture->to_json()(shape);
   const auto differs = [&](const std::string& key) {
     return before.contains(key) != ours.contains(key) || (ours.contains(key) && before[key] != ours[key]);
   };
@@ -83,7 +85,8 @@ json with_changes(const json& source, const models::Registry& models, const json
     for (const auto& [key, value] : ours.items())
       if (!config.contains(key)) config[key] = value;
   // The folder may have been one of another class, e.g. without a head. Under another model_type classes differ anyway.
-  if (config["model_type"] == ours["model_type"]) config["architectures"] = ours["architectures"];
+  if (ours.contains("model_type") && config["model_type"] == ours["model_type"])
+    config["architectures"] = ours["architectures"];
   return config;
 }
 
@@ -289,19 +292,34 @@ void remove_templates(const fs::path& folder) {
   write_file(file, config.dump(2) + "\n");
 }
 
+/// Returns true if `source` is a folder that has the config.json of a model.
+bool has_config_file(const std::string& source) {
+  return is_folder(source) && exists_at(fs::path(model_folder(source)) / kConfigFile);
+}
+
+/// Returns true if the folder of a run gets a config.json. One of diffusers cannot describe every model, such as one
+/// with other frequencies of times, but any that comes from such a folder.
+bool has_model_file(const StartedModel& model) {
+  const models::Architecture& architecture = *model.shape.architecture;
+  const std::string& from = model.config.from;
+  return architecture.hugging_face.to_json ||
+         (architecture.diffusers.to_json && (has_config_file(from) || checkpoint::ldm_part(from)));
+}
+
 /// Returns config.json of a model that comes from there.
 json config_from(const Origin& origin, const models::Registry& models, at::ScalarType dtype) {
-  const auto to_json = origin.shape.architecture->hugging_face.to_json;
+  const auto to_json = origin.shape.architecture->to_json();
   require(to_json != nullptr, "export", "models of architecture ", origin.shape.architecture->name,
-          " cannot be written as a Hugging Face folder");
+          " cannot be written as a folder of transformers or diffusers");
   json config = to_json(origin.shape);
-  const bool has_config = is_folder(origin.source) && exists_at(fs::path(origin.source) / kConfigFile);
+  const bool has_config = has_config_file(origin.source);
   bool has_new_head = origin.shape.outputs() > 0;
   if (has_config) {
     const json source = checkpoint::read_config(origin.source);
     has_new_head = has_new_head && models.shape_of(source).outputs() == 0;
     config = with_changes(source, models, config);
   }
+  if (!origin.shape.architecture->hugging_face.to_json) return config;  // one of diffusers has no further keys
   if (!has_config || !has_tokenizer_of_source(origin)) set_token_ids(origin, config);
   if (has_new_head) set_padding(origin, config);
   config["dtype"] = name_of(dtype);
@@ -397,7 +415,7 @@ std::optional<std::string> write_model_files(const std::string& run_folder, cons
   json config = json::object();
   if (resumes && exists_at(to / kConfigFile)) {
     config = read_json_object((to / kConfigFile).string(), "run");
-  } else if (model.shape.architecture->hugging_face.to_json) {
+  } else if (has_model_file(model)) {
     config = config_from(origin, models, model.dtype);
     lost = lost_by(config, model, models);
     if (!lost) write_file((to / kConfigFile).string(), config.dump(2) + "\n");

@@ -17,10 +17,23 @@ std::vector<models::IgnoredTensor> parts_left_out(const models::ModelShape& shap
   return left_out ? left_out(shape) : std::vector<models::IgnoredTensor>();
 }
 
+/// Returns the names in a folder of diffusers.
+checkpoint::ExternalNames diffusers_names(const models::ModelShape& shape, std::vector<std::string> may_lack) {
+  const models::Diffusers& folder = shape.architecture->diffusers;
+  return {.names = folder.names(shape),
+          .ignored = folder.ignored_names(),
+          .may_lack = std::move(may_lack),
+          .old_endings = folder.old_endings,
+          .copies = folder.copies ? folder.copies(shape) : std::vector<nn::ExternalCopy>(),
+          .stem = "diffusion_pytorch_model",
+          .writes_copies = true};
+}
+
 }  // namespace
 
 checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack) {
   const models::HuggingFace& folder = shape.architecture->hugging_face;
+  if (!folder.names && shape.architecture->diffusers.names) return diffusers_names(shape, std::move(may_lack));
   std::vector<std::string> ignored = folder.ignored_names();
   for (models::IgnoredTensor& part : parts_left_out(shape)) ignored.push_back(std::move(part.name));
   may_lack.insert(may_lack.end(), folder.may_lack.begin(), folder.may_lack.end());

@@ -1,5 +1,5 @@
-// The names of a model's parameters in a Hugging Face folder, as checkpoint::import_weights() and export_weights() take
-// them.
+// The names of a model's parameters in a folder of transformers or diffusers, as checkpoint::import_weights() and
+// export_weights() take them.
 //
 //   checkpoint::import_weights(folder, parameters, run::external_names(shape));
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace colossal::run {
 
-/// Returns the names that Hugging Face folders of the architecture of `shape` use for its parameters, and the further
-/// tensors that a folder may contain. `may_lack`: ExternalNames::may_lack, in addition to those of the architecture,
-/// which must have a Hugging Face mapping. Cost: the model is declared once, without memory.
+/// Returns the names that folders of the architecture of `shape` use for its parameters, and the further tensors that a
+/// folder may contain. `may_lack`: ExternalNames::may_lack, in addition to those of the architecture, which must have
+/// the form of transformers or of diffusers. Cost: the model is declared once, without memory.
 checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack = {});
 
 /// Returns patterns of the parameters of a head that a model from which training starts may lack, because a run can

@@ -9,12 +9,37 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/models/decoder.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/frozen_base.h"
 
 namespace colossal::run {
+namespace {
+
+/// Targets of models that draw, if a config names none: those of diffusers' scripts.
+const std::vector<std::string> kAttentionTargets{"to_q", "to_k", "to_v", "to_out.0"};
+
+void check_trains(const LowRankKeys& keys, const LinearModule& module) {
+  require(!module.only_merged, "adapter", "adapters of layers between blocks can be merged, but not trained: got ",
+          module.name, " in adapter.targets; name layers inside the blocks, such as to_q, ff.net.0.proj or conv1");
+  require(!module.is_convolution() || (keys.kind == "lora" && keys.dropout == 0), "adapter",
+          "adapters of convolutions must be of adapter.kind = \"lora\" with adapter.dropout = 0: got kind ", keys.kind,
+          " and dropout ", keys.dropout, " for ", module.name,
+          "; change them, or name adapter.targets without convolutions");
+}
+
+/// Returns the keys with the default targets of the model.
+LowRankKeys with_targets(const Config& config, LowRankKeys keys, const models::ModelShape& shape) {
+  const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
+  if (draws && keys.from.empty() && !config.tables.values().contains("adapter.targets"))
+    keys.targets = kAttentionTargets;
+  return keys;
+}
+
+}  // namespace
+
 nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape) {
   if (keys.kind == "none") return {};
   const AdapterModules modules(shape);
@@ -24,6 +49,7 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
   const auto parts = std::make_shared<std::map<std::string, std::vector<nn::LowRankPart>>>();
   for (const size_t index : modules.selected("adapter.targets", keys.targets, *trained)) {
     const LinearModule& module = modules.linear()[index];
+    check_trains(keys, module);
     const int64_t rank = keys.rank_of(module.name);
     require(rank <= std::min(module.in, module.part.count), "adapter", "adapter.rank must be at most ",
             std::min(module.in, module.part.count), ", the smaller side of ", module.name, " [", module.part.count,
@@ -85,7 +111,8 @@ AdapterRow low_rank_row() {
   return {.table = "adapter",
           .keys = LowRankKeys{},
           .complete = [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) -> OwnKeys {
-            return with_new_head(with_source(config, own.as<LowRankKeys>(), shape), shape);
+            const LowRankKeys keys = with_targets(config, own.as<LowRankKeys>(), shape);
+            return with_new_head(with_source(config, keys, shape), shape);
           },
           .make =
               [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) {

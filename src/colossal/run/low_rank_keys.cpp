@@ -37,7 +37,8 @@ void LowRankKeys::fields(Fields& f) {
   f.texts(
       "targets", targets,
       "modules of the Hugging Face folder that have adapters: names (q_proj), names with a path, patterns with `*`, "
-      "all-linear (every linear layer inside the blocks, without experts) or experts (every expert)");
+      "all-linear (every linear layer inside the blocks, without experts) or experts (every expert); default of models "
+      "that draw: to_q, to_k, to_v, to_out.0");
   f.texts("ranks", ranks, "ranks of modules that have another one: NAME=RANK, where NAME is as in `targets`");
   f.texts("alphas", alphas, "alphas of modules that have another one: NAME=ALPHA");
   f.texts("trained", trained, "modules that are trained whole and saved with the adapters, such as lm_head");

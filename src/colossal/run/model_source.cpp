@@ -18,6 +18,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/checkpoint/folder.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/ldm/file.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
@@ -240,12 +241,14 @@ std::vector<std::string> read_with_adapters(const ModelSource& source, const nn:
 }
 
 std::vector<std::string> files_with_weights(const std::string& path) {
+  if (const std::optional<checkpoint::LdmPart> part = checkpoint::ldm_part(path)) return {part->file};
   if (!std::filesystem::is_directory(path)) return {path};
+  const std::string folder = model_folder(path);
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(path))
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  files.push_back(path + "/config.json");  // which says what the weights compute
+  files.push_back(folder + "/config.json");  // which says what the weights compute
   return files;
 }
 
@@ -258,9 +261,11 @@ std::string checksum_of_files(const std::string& path) {
 }  // namespace
 
 void check_is_model(const std::string& path) {
+  if (checkpoint::ldm_part(path)) return;
   require_model_path(path, "run");
-  require(formats::is_gguf(path) || std::filesystem::exists(path + "/config.json"), "run", path,
-          " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
+  require(formats::is_gguf(path) || std::filesystem::exists(model_folder(path) + "/config.json"), "run", path,
+          " must be a run folder (with config.toml), a Hugging Face folder (with config.json), a pipeline of diffusers "
+          "(with model_index.json) or a GGUF file");
 }
 
 std::string newest_checkpoint(const std::string& folder, const checkpoint::StepFolders& steps) {
@@ -402,6 +407,8 @@ std::vector<std::string> read_any(const ModelSource& source, const nn::Parameter
 std::string checksum_of_adapters(const std::string& folder) {
   const AdapterSource source = open_adapters(folder);
   if (!source.peft) return file_checksum(source.checkpoint + "/manifest.json");
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return file_checksum(folder);
   std::string all;
   for (const auto& entry : std::set<std::filesystem::path>(std::filesystem::directory_iterator(folder), {}))
     if (entry.extension() == ".safetensors" || entry.filename() == "adapter_config.json") all += file_checksum(entry);

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/known_metrics.h"
 #include "colossal/base/suggest.h"
@@ -138,7 +139,13 @@ ObjectiveRow choose_row(const Config& config, const Objectives& objectives, cons
               "] belongs to an adapter; choose another table");
   tables.insert(tables.end(), others.begin(), others.end());
   read_tables(config, tables);
-  if (!chosen) chosen = &objectives.at(shape.task().objective);
+  if (!chosen) {
+    const models::Task task = shape.task();
+    require(!task.objective.empty(), "objective", "a model that is trained alone must have an objective: got ",
+            with_article(shape.architecture->name), ", which ", task.purpose(),
+            " for other models and is trained as a part of them; name another model");
+    chosen = &objectives.at(task.objective);
+  }
   refuse_tables_of_others(config, objectives, *chosen);
   ObjectiveRow row = *chosen;
   for (OwnTable& own : row.tables)

@@ -11,6 +11,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/model_path.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/ldm/file.h"
 #include "colossal/checkpoint/quantized/folder.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
@@ -30,6 +31,7 @@ bool is_bare_run(const std::string& path) {
 }
 
 void check_path(const std::string& path) {
+  if (checkpoint::ldm_part(path)) return;
   require_model_path(path, "model");
   if (!is_run(path)) check_is_model(path);
 }
@@ -52,8 +54,14 @@ void check_gguf_numbers(const std::string& path) {
   }
 }
 
+/// Returns config.json of a folder as it is.
+nlohmann::json config_in_folder(const std::string& path) {
+  if (const std::optional<checkpoint::LdmPart> part = checkpoint::ldm_part(path)) return checkpoint::ldm_config(*part);
+  return read_json_object(model_folder(path) + "/config.json", "model");
+}
+
 void check_folder_numbers(const std::string& path) {
-  const bool is_quantized = checkpoint::is_quantized(read_json_object(path + "/config.json", "model"));
+  const bool is_quantized = checkpoint::is_quantized(config_in_folder(path));
   require(!is_quantized, "model", "model.from must be a folder whose weights are not quantized: got ", path,
           ", whose config.json has a quantization_config; name the folder of the model before quantization, or write "
           "the weights as numbers with `colossal export --from ",
@@ -87,7 +95,7 @@ models::ModelShape resolve_shape(const models::ModelConfig& config, const Progra
 
 bool has_numbers(const std::string& path) {
   if (is_run(path)) return true;
-  if (!formats::is_gguf(path)) return !checkpoint::is_quantized(read_json_object(path + "/config.json", "model"));
+  if (!formats::is_gguf(path)) return !checkpoint::is_quantized(config_in_folder(path));
   const formats::GgufFile file(path);
   return std::all_of(file.tensors().begin(), file.tensors().end(),
                      [](const formats::GgufTensor& tensor) { return is_number_type(tensor.type->name); });

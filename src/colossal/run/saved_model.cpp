@@ -15,6 +15,7 @@
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
@@ -83,11 +84,42 @@ std::vector<std::string> head_of(const nn::Parameters& parameters, bool pooler) 
 struct Opened {
   ModelSource about{};
   std::optional<AdapterSource> adapters{};
+  std::vector<AdapterSource> further{};    ///< merged in addition to `adapters`
   bool merges = false;                     ///< the adapters are merged into weights
   nn::Adapter adapter{};                   ///< changes to the model
   std::vector<nn::ExternalCopy> untied{};  ///< tensors that stand for the head that the adapters give the model
   AdapterWeights weights{};
 };
+
+/// Opens an adapter for the model. It does not communicate.
+AdapterSource open_choice(const AdapterChoice& choice, const ModelSource& about, const Loading& loading, bool is_first,
+                          std::vector<std::string>& notices) {
+  AdapterSource source = open_adapters(choice.folder);
+  source.scale = choice.scale;
+  source.uses_average = loading.uses_average;
+  add_notice_of_average(source.checkpoint, loading, notices);
+  if (is_first && !source.peft) check_same_base(source, about);
+  return source;
+}
+
+/// Opens Loading::further_adapters. It does not communicate.
+void open_further(Opened& opened, const Loading& loading, bool is_first, std::vector<std::string>& notices) {
+  if (loading.further_adapters.empty()) return;
+  require(opened.merges, "adapter",
+          "several adapters must be merged into weights that are numbers: got a model that keeps codes; leave out "
+          "--quantize");
+  for (const AdapterChoice& choice : loading.further_adapters)
+    opened.further.push_back(open_choice(choice, opened.about, loading, is_first, notices));
+  std::vector<const AdapterSource*> all{&*opened.adapters};
+  for (const AdapterSource& source : opened.further) all.push_back(&source);
+  for (const AdapterSource* source : all) {
+    const LowRankKeys keys = keys_of(*source, opened.about.shape);
+    require(keys.kind == "lora" && keys.trained.empty(), "adapter",
+            "several adapters must be low-rank changes alone, which add up: got magnitudes (DoRA) or modules that were "
+            "trained whole in ",
+            source->path, "; give this adapter alone");
+  }
+}
 
 /// Opens the adapters of a model, if there are some. It does not communicate.
 void open_adapters_of(Opened& opened, const std::string& folder, const Loading& loading, bool is_first,
@@ -106,11 +138,7 @@ void open_adapters_of(Opened& opened, const std::string& folder, const Loading& 
                                     .uses_average = about.uses_average};
     check_base(about);
   } else if (loading.adapter) {
-    opened.adapters = open_adapters(loading.adapter->folder);
-    opened.adapters->scale = loading.adapter->scale;
-    opened.adapters->uses_average = loading.uses_average;
-    add_notice_of_average(opened.adapters->checkpoint, loading, notices);
-    if (is_first && !opened.adapters->peft) check_same_base(*opened.adapters, about);
+    opened.adapters = open_choice(*loading.adapter, about, loading, is_first, notices);
     const models::ModelShape base = about.shape;
     about.shape = shape_with(*opened.adapters, base);
     if (base.tied && !about.shape.tied && about.shape.outputs() == base.outputs())
@@ -128,6 +156,16 @@ void open_adapters_of(Opened& opened, const std::string& folder, const Loading& 
           "magnitudes of DoRA must be put onto weights that are numbers: got --quantize, or a quantized model; merge "
           "them with `colossal export --from ",
           folder, " --adapter ", opened.adapters->path, " --to FOLDER`, and quantize the result");
+  open_further(opened, loading, is_first, notices);
+}
+
+/// Reads the adapters of a model. Collective.
+void read_adapters_of(Opened& opened, comm::Mesh& mesh) {
+  const models::ModelShape& shape = opened.about.shape;
+  if (opened.adapters) opened.weights = read_adapters(*opened.adapters, shape, mesh);
+  for (const AdapterSource& source : opened.further)
+    for (AdapterLayer& layer : read_adapters(source, shape, mesh).layers)
+      opened.weights.layers.push_back(std::move(layer));
 }
 
 /// Allocates all parameters of a model without memory, and returns their tensors for filling. Weights that are packed
@@ -160,13 +198,19 @@ void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::Named
 void check_purpose(const models::ModelShape& shape, const std::string& folder, const Loading& loading) {
   const models::Task task = shape.task();
   const std::string what = concat(folder, " holds a ", shape.architecture->name, ", which ", task.purpose());
-  if (loading.headless) return require(task.reads_text(), "embed", what, ": it reads no text");
+  if (loading.headless) {
+    require(task.reads_text(), "embed", what, ": it reads no text");
+    return require(shape.part<models::TextEncoderSizes>().features == 0, "embed", what,
+                   " for a denoiser of pictures: its states are no embeddings of texts");
+  }
   if (loading.scores)
     return require(shape.outputs() == 1, "score", what,
                    ": it has no head of a reward model; train one with alignment.method = \"reward\", or name its "
                    "adapters with --adapter");
   require(loading.tokenizer == "none" || task.generates(), "generate", what, ": it has no text to continue",
-          task.scores() ? "; `colossal score` prints its scores" : "");
+          task.scores()                                      ? "; `colossal score` prints its scores"
+          : shape.part<models::DenoiserSizes>().channels > 0 ? "; `colossal draw` draws with it"
+                                                             : "");
 }
 
 /// Describes the folder, checks it for the caller's purpose, and sets the tokenizer and end ids of `saved`. It does not
@@ -332,6 +376,14 @@ void read_adapted(const std::string& folder, const Opened& opened, const Loading
 
 }  // namespace
 
+void set_adapters(Loading& loading, const std::vector<AdapterChoice>& adapters) {
+  loading.adapter.reset();
+  loading.further_adapters.clear();
+  if (adapters.empty()) return;
+  loading.adapter = adapters.front();
+  loading.further_adapters.assign(adapters.begin() + 1, adapters.end());
+}
+
 models::Task task_of(const std::string& folder, const Program& program, const std::string& model) {
   const RunFolder run(folder);
   if (!model.empty())
@@ -360,7 +412,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     open_adapters_of(opened, folder, loading, everyone.rank() == 0, saved.notices);
     if (loading.adapter) check_purpose(about.shape, folder, loading);
   });
-  if (opened.adapters) opened.weights = read_adapters(*opened.adapters, about.shape, mesh);
+  read_adapters_of(opened, mesh);
   if (!loading.named_adapters.empty()) saved.token_adapters = read_named_adapters(loading.named_adapters, about, mesh);
   for (const AdapterChoice& choice : loading.named_adapters) saved.adapters.push_back(choice.name);
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};

@@ -56,7 +56,13 @@ struct Loading {
   /// of the last step. The base of a run with adapters is always its average if it has one, because the adapters were
   /// trained on that
   bool uses_average = true;
+  /// Adapters that are merged in addition to `adapter`, which must be there. None of them may have magnitudes or
+  /// modules that were trained whole, and weights must be numbers
+  std::vector<AdapterChoice> further_adapters{};
 };
+
+/// Sets Loading::adapter and Loading::further_adapters.
+void set_adapters(Loading& loading, const std::vector<AdapterChoice>& adapters);
 
 /// A loaded model.
 struct SavedModel {

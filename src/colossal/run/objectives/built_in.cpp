@@ -10,6 +10,7 @@
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 
 namespace colossal::run {
 
@@ -28,7 +29,8 @@ Objectives built_in_objectives() {
        .make = make_alignment,
        .complete = complete_alignment,
        .models = alignment_models},
-      {.name = "diffusion", .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}}, .make = make_diffusion}};
+      {.name = "diffusion", .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}}, .make = make_diffusion},
+      {.name = kReconstruction, .tables = {{kReconstruction, ReconstructionKeys{}}}, .make = make_reconstruction}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;
   for (ObjectiveRow& row : rows) {

@@ -22,6 +22,9 @@ std::unique_ptr<Objective> make_class(const Config& config, const OwnTables& tab
 /// Makes the objective of models that predict the noise of pictures (diffusion/diffusion_objective.h).
 std::unique_ptr<Objective> make_diffusion(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape);
+/// Makes the objective of models that encode and decode pictures (reconstruction/reconstruction_objective.h).
+std::unique_ptr<Objective> make_reconstruction(const Config& config, const OwnTables& tables,
+                                               const models::ModelShape& shape);
 /// Makes the objective that alignment.method names, which fine-tunes a language model on chats.
 std::unique_ptr<Objective> make_alignment(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape);

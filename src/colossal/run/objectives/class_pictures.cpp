@@ -32,10 +32,11 @@ std::pair<data::PictureFolder, data::PictureFolder> open_folders(const Config& c
   return parts;
 }
 
-/// Checks that the model reads pictures in colour and has an output for each of their classes.
+/// Checks that the model reads pictures in colour and has an output for each of their classes, if it has classes.
 void check_pictures(const PictureClasses& model, size_t classes, const std::string& path) {
-  require(static_cast<int64_t>(classes) <= model.count, "model", "classes must hold those of the pictures: got ",
-          model.count, ", ", path, " has ", classes, "; set model.classes");
+  require(model.count == 0 || static_cast<int64_t>(classes) <= model.count, "model",
+          "classes must hold those of the pictures: got ", model.count, ", ", path, " has ", classes,
+          "; set model.classes");
   require(model.channels == 3, "model", "channels must be 3 for pictures of ", path, ": got ", model.channels,
           "; set model.channels");
 }

@@ -15,7 +15,7 @@ namespace colossal::run {
 
 /// What a model knows of the classes of its pictures.
 struct PictureClasses {
-  int64_t count = 0;                 ///< number of classes of the model
+  int64_t count = 0;                 ///< number of classes of the model; 0 = it has none, and any pictures fit
   int64_t channels = 0;              ///< channels of its pictures
   std::vector<std::string> names{};  ///< of the classes; empty = the model takes those of the data
 };

@@ -1,6 +1,7 @@
 #include "colossal/run/objectives/data_keys.h"
 
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 
 namespace colossal::run {
 
@@ -66,8 +67,13 @@ void ChatKeys::fields(Fields& f) {
 }
 
 std::vector<DataKeys> built_in_data_keys() {
-  return {{"next-token", StreamKeys{}}, {"masked-token", MaskedTokenKeys{}}, {"target", TargetKeys{}},
-          {"class", ClassKeys{}},       {"alignment", ChatKeys{}},           {kDiffusion, DrawnDataKeys{}}};
+  return {{"next-token", StreamKeys{}},
+          {"masked-token", MaskedTokenKeys{}},
+          {"target", TargetKeys{}},
+          {"class", ClassKeys{}},
+          {"alignment", ChatKeys{}},
+          {kDiffusion, DrawnDataKeys{}},
+          {kReconstruction, ReconstructionDataKeys{}}};
 }
 
 }  // namespace colossal::run

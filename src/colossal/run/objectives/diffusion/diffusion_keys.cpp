@@ -32,15 +32,30 @@ void DiffusionKeys::fields(Fields& f) {
   f.text("times", times, "target flow: distribution of training times: uniform, logit-normal or mode");
   f.number_or_word("shift", shift, {"auto"}, "target flow: factor by which times move to more noise; auto = 1", 0);
   f.number("drop_label", drop_label, "of the rows", "share of rows that see no class, for guidance", 0, 1);
+  f.number("prior_loss", prior_loss, "", "with data.prior: weight of its loss beside that of the pictures", 0);
   f.number("guidance", guidance, "",
            "weight of classifier-free guidance for pictures that are drawn; 1 = none, 0 = that of the model", 0);
 }
 
-void VaeKeys::fields(Fields& f) { f.choice("from", from, {"none"}, "none: the model works on pixels in [-1, 1]"); }
+void VaeKeys::fields(Fields& f) {
+  f.text(
+      "from", from,
+      "autoencoder whose latents the model learns: a folder of diffusers or a run; none: the model works on pixels in "
+      "[-1, 1]; empty = that of model.from or of the preset");
+}
 
 void DrawnDataKeys::fields(Fields& f) {
   f.integers("size", size, "pixels", "width and height of pictures; empty = those of the model", 1, 65535);
+  f.integer("buckets", buckets, "pixels",
+            "models of captions: sides of the buckets into which pictures are sorted by their shape are multiples of "
+            "this; 0 = all are cropped to size",
+            0, 65535);
+  f.text("latents", latents,
+         "models of latents: folder for the stored latents and states of captions; auto = latents in the run folder");
   f.flag("mirror", mirror, "show every second picture mirrored, on average");
+  f.text("prior", prior,
+         "models of latents: pictures of the class that half of each batch shows, so that it is not forgotten "
+         "(DreamBooth, 2208.12242); empty = none");
 }
 
 noise::NoiseOptions DiffusionKeys::levels() const {
@@ -55,11 +70,18 @@ noise::FlowOptions DiffusionKeys::flow() const {
   return {.times = times, .shift = shift == "auto" ? 1 : std::strtod(shift.c_str(), nullptr)};
 }
 
-DiffusionKeys completed(DiffusionKeys keys, const DiffusionDefaults& model) {
+DiffusionKeys completed(DiffusionKeys keys, const DiffusionKeys& defaults) {
   const DiffusionKeys given = keys;
-  if (keys.target.empty()) keys.target = model.target;
-  if (keys.schedule.empty()) keys.schedule = model.schedule;
-  if (keys.guidance == 0) keys.guidance = model.guidance;
+  if (keys.target.empty()) keys.target = defaults.target;
+  if (keys.schedule.empty()) {  // the betas belong to their schedule
+    keys.schedule = defaults.schedule;
+    if (keys.beta_start == 0) keys.beta_start = defaults.beta_start;
+    if (keys.beta_end == 0) keys.beta_end = defaults.beta_end;
+  }
+  if (keys.steps == DiffusionKeys().steps) keys.steps = defaults.steps;
+  if (keys.shift == DiffusionKeys().shift) keys.shift = defaults.shift;
+  if (keys.guidance == 0) keys.guidance = defaults.guidance;
+  keys.zero_terminal_snr |= defaults.zero_terminal_snr;
   const noise::Target target = keys.noise_target();
   const noise::NoiseLevels levels(keys.levels());
   noise::check_target(target, levels.options());

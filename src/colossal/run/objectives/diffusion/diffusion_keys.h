@@ -4,7 +4,7 @@
 //   target = "v"                  # what the model predicts
 //   zero_terminal_snr = true
 //   [vae]
-//   from = "none"                 # the model works on pixels in [-1, 1]
+//   from = "runs/vae-shapes"      # the autoencoder whose latents the model learns
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,6 +29,7 @@ struct DiffusionKeys {
   double min_snr = 0, offset_noise = 0, input_perturbation = 0;
   std::string times = "uniform", shift = "auto";
   double drop_label = 0.1;
+  double prior_loss = 1;
   double guidance = 0;
   void fields(Fields& f);
   bool operator==(const DiffusionKeys&) const = default;
@@ -40,7 +41,7 @@ struct DiffusionKeys {
 
 /// The table [vae].
 struct VaeKeys {
-  std::string from = "none";
+  std::string from;  ///< a folder, a run or a preset; empty = that of the model; "none" = pixels
   void fields(Fields& f);
   bool operator==(const VaeKeys&) const = default;
 };
@@ -48,20 +49,18 @@ struct VaeKeys {
 /// The keys of [data] for pictures that a model learns to draw.
 struct DrawnDataKeys {
   std::vector<int64_t> size;  ///< width and height in pixels; empty = those of the model
+  int64_t buckets = 64;       ///< sides of buckets are multiples of it; 0 = one bucket, `size`
+  std::string latents = "auto";
   bool mirror = false;
+  std::string prior;  ///< a folder with pictures of the class; empty = none
   void fields(Fields& f);
   bool operator==(const DrawnDataKeys&) const = default;
 };
 
-/// The values of [diffusion] with which a model was designed.
-struct DiffusionDefaults {
-  std::string target = "epsilon", schedule = "scaled-linear";
-  double guidance = 7.5;
-};
-
-/// Returns the keys with those of the model where the config gives none, after checks of each key and of keys together.
+/// Returns the keys with those of the model, `defaults`, where the config gives none, after checks of each key and of
+/// keys together. Keys of training alone have no default of the model.
 /// Errors ("diffusion"): unknown names, with the nearest; epsilon with zero_terminal_snr; keys of a flow without
 /// target = "flow"; min_snr, levels or betas that have no effect.
-DiffusionKeys completed(DiffusionKeys keys, const DiffusionDefaults& model);
+DiffusionKeys completed(DiffusionKeys keys, const DiffusionKeys& defaults);
 
 }  // namespace colossal::run

@@ -7,95 +7,174 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
+#include "colossal/data/pictures/bucket_reader.h"
+#include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/shapes.h"
+#include "colossal/models/autoencoder.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/objectives/built_in.h"
 #include "colossal/run/objectives/class_pictures.h"
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/latent_cache.h"
+#include "colossal/run/objectives/diffusion/latent_samples.h"
+#include "colossal/run/objectives/diffusion/latents_of_run.h"
 #include "colossal/run/objectives/diffusion/variance_bound.h"
 #include "colossal/run/objectives/text_data.h"
+#include "colossal/run/program.h"
 #include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
 
-/// Requires data.size to be the size of the model.
-void check_size(const std::vector<int64_t>& size, const models::DenoiserSizes& model) {
-  if (size.empty()) return;
-  require(size.size() == 2, "data", "size must be a width and a height: got ", size.size(), " numbers");
-  require(size[0] == model.width && size[1] == model.height, "data", "size must be that of a model of pixels, [",
-          model.width, ", ", model.height, "]: got [", size[0], ", ", size[1],
-          "]; set model.width and model.height, multiples of the patch of ", model.patch);
-}
+constexpr int64_t kMaxThreads = 4;  // that noise latents, which are there already
 
 }  // namespace
 
-DiffusionObjective::DiffusionObjective(const Config&, const OwnTables& tables, const models::ModelShape& shape)
-    : sizes_(models::denoiser_of(shape)), class_names_(shape.task().class_names) {
-  const auto data = tables.data<DrawnDataKeys>();
-  check_size(data.size, sizes_);
-  require(sizes_.channels == 3, "model", "channels must be 3 for a model of pixels (vae.from = \"none\"): got ",
-          sizes_.channels, "; set model.channels = 3");
-  options_ = {.keys = completed(tables.as<DiffusionKeys>(kDiffusion),
-                                {.target = sizes_.target, .schedule = sizes_.schedule, .guidance = sizes_.guidance}),
-              .channels = sizes_.channels,
-              .height = sizes_.height,
-              .width = sizes_.width,
-              .null_class = sizes_.classes,
-              .has_pictures = sizes_.outputs > sizes_.channels,
-              .mirror = data.mirror};
+DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape)
+    : pipeline_(pipeline_of_run(config, tables, shape)), data_keys_(tables.data<DrawnDataKeys>()) {
+  const models::DenoiserSizes& sizes = pipeline_.sizes;
+  require(sizes.beside == 0, "objective", "a model that reads a mask draws, but does not learn: got one with ",
+          sizes.beside, " channels beside the noised ones; train a UNet with as many channels as outputs");
+  const data::PictureSize size = size_of_pictures(data_keys_, pipeline_);
+  options_ = {.keys = pipeline_.keys,
+              .channels = sizes.channels,
+              .height = size.height / pipeline_.factor,
+              .width = size.width / pipeline_.factor,
+              .null_class = sizes.classes,
+              .text = sizes.text,
+              .has_pictures = sizes.outputs > sizes.channels,
+              .mirror = data_keys_.mirror};
   require(!options_.has_pictures || options_.keys.target == "epsilon", "diffusion",
           "a model that predicts a variance learns target = \"epsilon\": got ", options_.keys.target,
           "; set model.learned_sigma = false");
+  require(pipeline_.has_latents() || !pipeline_.reads_text(), "vae",
+          "a model that reads captions must draw latents: got from = \"none\"; name an autoencoder");
+  require(data_keys_.prior.empty() || config.training.batch_size % 2 == 0, "data",
+          "half of each batch comes from prior, so training.batch_size must be even: got ", config.training.batch_size);
+  require(data_keys_.prior.empty() || pipeline_.has_latents(), "data",
+          "prior needs a model of latents: got one of pixels; leave it out");
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
+  check_unused_data_keys(request.config.data, {.images = true});
+  OpenedData data = pipeline_.has_latents() ? open_latents(request) : open_pixels(request);
+  data.notices.insert(data.notices.begin(), pipeline_.notices.begin(), pipeline_.notices.end());
+  return data;
+}
+
+OpenedData DiffusionObjective::open_pixels(const DataRequest& request) const {
   const Config& config = request.config;
-  check_unused_data_keys(config.data, {.images = true});
+  const models::DenoiserSizes& sizes = pipeline_.sizes;
   const bool are_there = data::parse_builtin_shapes(config.data.path) || data::PictureFolder::is_one(config.data.path);
   require(are_there, "data",
           "path must be \"builtin-shapes\", or a folder with a folder of pictures for each class: got ",
           config.data.path);
   // Pixels of [0, 1] become those of [-1, 1].
-  OpenedData data = open_class_pictures(config, {sizes_.classes, sizes_.channels, class_names_},
-                                        {.width = sizes_.width,
-                                         .height = sizes_.height,
+  OpenedData data = open_class_pictures(config, {sizes.classes, sizes.channels, pipeline_.class_names},
+                                        {.width = sizes.width,
+                                         .height = sizes.height,
                                          .mean = std::vector<double>(3, 0.5),
                                          .deviation = std::vector<double>(3, 0.5),
                                          .middle = 1,
                                          .on_error = on_error_of(config.data)});
-  NoisedOptions held_out = options_;
-  held_out.is_held_out = true;
   data.training = std::make_shared<NoisedSamples>(std::move(data.training), options_);
-  if (data.held_out) data.held_out = std::make_shared<NoisedSamples>(std::move(data.held_out), held_out);
+  if (data.held_out) data.held_out = std::make_shared<NoisedSamples>(std::move(data.held_out), held_out_options());
   data.threads = static_cast<int>(config.data.threads);
   return data;
+}
+
+OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
+  const Config& config = request.config;
+  const auto cache =
+      std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
+  const auto pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
+  require(!config.training.cuda_graph || pictures->buckets.size() == 1, "training",
+          "cuda_graph needs batches of one size: got pictures in buckets; set data.buckets = 0, or "
+          "training.cuda_graph = false");
+  LatentOptions options{.noised = options_,
+                        .vae = models::autoencoder_of(find_source(pipeline_.vae, built_in()).shape)};
+  const bool has_prior = !data_keys_.prior.empty();
+  // The loss is that of the pictures plus that of the prior, each a mean over its half of the batch.
+  options.weight = has_prior ? 2 : 1;
+  OpenedData data{.class_names = pictures->class_names, .notices = pictures->files->take_notices()};
+  for (std::string& warning : caption_warnings(pipeline_, captions_of(config, pipeline_, {pictures.get()})))
+    data.notices.push_back(std::move(warning));
+  std::shared_ptr<const LatentSamples> prior;
+  if (has_prior) {
+    LatentOptions of_prior = options;
+    of_prior.weight *= pipeline_.keys.prior_loss;
+    prior = std::make_shared<const LatentSamples>(
+        std::make_shared<DrawnPictures>(open_prior(config, data_keys_, pipeline_, *pictures)), cache, of_prior);
+  }
+  const tensor::ReplicaRows rows = config.replica_rows(request.replica);
+  const data::BatchOptions batches{.batch_size = rows.batch_size,
+                                   .rank = static_cast<int>(rows.replica),
+                                   .ranks = static_cast<int>(rows.replicas),
+                                   .micro_batches = rows.micro_batches,
+                                   .seed = static_cast<uint64_t>(config.training.seed),
+                                   .threads = static_cast<int>(std::min(config.data.threads, kMaxThreads))};
+  auto reader =
+      std::make_unique<data::BucketReader>(std::make_shared<const LatentSamples>(pictures, cache, options), prior,
+                                           data::BucketReaderOptions{.batches = batches, .buckets = pictures->buckets});
+  if (pictures->buckets.size() > 1)
+    for (const std::string& line : reader->counts()) data.notices.push_back(line);
+  data.stream = std::move(reader);
+  if (!pictures->held_out.empty()) {
+    options.noised = held_out_options();
+    options.weight = 1;
+    data.held_out = std::make_shared<SamplesOfSize>(std::make_shared<const LatentSamples>(pictures, cache, options),
+                                                    size_of_pictures(data_keys_, pipeline_));
+  }
+  return data;
+}
+
+NoisedOptions DiffusionObjective::held_out_options() const {
+  NoisedOptions options = options_;
+  options.is_held_out = true;
+  return options;
 }
 
 tensor::Batch DiffusionObjective::example(int64_t rows) const { return noised_batch(rows, options_, at::kMeta); }
 
 void DiffusionObjective::check(const tensor::Batch& batch) const {
   const at::Tensor& noised = batch.at(kNoised);
-  require(noised.dim() == 4 && noised.size(1) == sizes_.channels && noised.size(2) == sizes_.height &&
-              noised.size(3) == sizes_.width,
-          "data", "noised must be [B, ", sizes_.channels, ", ", sizes_.height, ", ", sizes_.width, "]: got ",
+  const models::DenoiserSizes& sizes = pipeline_.sizes;
+  const bool takes_any = sizes.classes == 0;
+  require(noised.dim() == 4 && noised.size(1) == sizes.channels &&
+              (takes_any || (noised.size(2) == sizes.height && noised.size(3) == sizes.width)),
+          "data", "noised must be [B, ", sizes.channels, ", ", sizes.height, ", ", sizes.width, "]: got ",
           noised.sizes());
   require(batch.at(kTargets).sizes() == noised.sizes(), "data", "targets must have the sizes of noised, ",
           noised.sizes(), ": got ", batch.at(kTargets).sizes());
   for (const char* name : {kTimes, kWeights, kLevels})
     require(batch.at(name).dim() == 1, "data", name, " must be [B]: got ", batch.at(name).sizes());
+  if (sizes.text > 0) {
+    const at::Tensor& text = batch.at(kText);
+    require(text.dim() == 3 && text.size(2) == sizes.text, "data", "text must be [B, tokens, ", sizes.text, "]: got ",
+            text.sizes());
+    return;
+  }
   const at::Tensor& classes = batch.at(kClasses);
   if (!classes.device().is_cpu() || classes.numel() == 0) return;
   const int64_t least = classes.min().item<int64_t>(), most = classes.max().item<int64_t>();
-  require(least >= 0 && most <= sizes_.classes, "data", "classes must be in [0, ", sizes_.classes, "]: got ",
+  require(least >= 0 && most <= sizes.classes, "data", "classes must be in [0, ", sizes.classes, "]: got ",
           least < 0 ? least : most, "; set model.classes");
+}
+
+double DiffusionObjective::weight(const tensor::Batch& batch) const {
+  const at::Tensor& levels = batch.at(kLevels);
+  return levels.is_meta() ? static_cast<double>(batch.rows()) : (levels >= 0).sum().item<double>();
 }
 
 at::Tensor DiffusionObjective::losses(const models::Model& model, const models::States& end,
                                       const nn::ForwardContext& step) const {
-  const at::Tensor predicted = models::predicted_picture(model.shape, end.at(0));
+  const at::Tensor predicted = models::predicted_picture(model.shape, end.at(0), *step.batch);
   const auto field = [&](const char* name) {
     return step.batch->at(name).to(predicted.device(), /*non_blocking=*/true).to(predicted.scalar_type());
   };
-  const at::Tensor wanted = field(kTargets), mean = predicted.narrow(1, 0, sizes_.channels);
+  const int64_t channels = pipeline_.sizes.channels;
+  const at::Tensor wanted = field(kTargets), mean = predicted.narrow(1, 0, channels);
+  const at::Tensor counts = (field(kLevels) >= 0).to(predicted.scalar_type());
   at::Tensor losses = (mean - wanted).square().mean({1, 2, 3}) * field(kWeights);
   if (options_.has_pictures) {
     const VarianceBound bound(options_.keys.levels());
@@ -103,9 +182,9 @@ at::Tensor DiffusionObjective::losses(const models::Model& model, const models::
                                      .noised = field(kNoised),
                                      .times = field(kTimes),
                                      .noise = mean.detach(),
-                                     .variance = predicted.narrow(1, sizes_.channels, sizes_.channels)});
+                                     .variance = predicted.narrow(1, channels, channels)});
   }
-  return losses;
+  return losses * counts;
 }
 
 at::Tensor DiffusionObjective::loss(const models::Model& model, const models::States& end,

@@ -17,6 +17,7 @@
 #include "colossal/run/objective.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/objectives/diffusion/noised_samples.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
 
 namespace colossal::run {
 
@@ -25,20 +26,25 @@ class DiffusionObjective final : public Objective {
  public:
   static constexpr int kQuarters = 4;
 
-  /// Errors ("objective"): a model that predicts no noise. ("diffusion"): those of completed(). ("data"): a size other
-  /// than that of the model; the message names the nearest.
+  /// Errors ("objective"): a model that predicts no noise. Errors of pipeline_of_run() and size_of_pictures(); ("data")
+  /// a prior with an odd batch size.
   DiffusionObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 
   /// Returns the keys of [diffusion], completed().
   const DiffusionKeys& keys() const { return options_.keys; }
-  const models::DenoiserSizes& sizes() const { return sizes_; }
+  const models::DenoiserSizes& sizes() const { return pipeline_.sizes; }
   /// Returns the names of the classes; empty = numbers only.
-  const std::vector<std::string>& class_names() const { return class_names_; }
+  const std::vector<std::string>& class_names() const { return pipeline_.class_names; }
+  /// Returns what the model draws with.
+  const PipelineSource& pipeline() const { return pipeline_; }
+  /// Returns the keys of [data] that only such runs have.
+  const DrawnDataKeys& data_keys() const { return data_keys_; }
 
   OpenedData open(const DataRequest& request) const override;
   tensor::Batch example(int64_t rows) const override;
   void check(const tensor::Batch& batch) const override;
-  double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
+  /// Returns the number of rows that count.
+  double weight(const tensor::Batch& batch) const override;
   at::Tensor loss(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const override;
   int64_t sums() const override { return 1 + 2 * kQuarters; }
   at::Tensor evaluate(const models::Model& model, const models::States& end,
@@ -50,8 +56,12 @@ class DiffusionObjective final : public Objective {
  private:
   at::Tensor losses(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const;
 
-  models::DenoiserSizes sizes_;
-  std::vector<std::string> class_names_;
+  OpenedData open_pixels(const DataRequest& request) const;
+  OpenedData open_latents(const DataRequest& request) const;
+  NoisedOptions held_out_options() const;
+
+  PipelineSource pipeline_;
+  DrawnDataKeys data_keys_;
   NoisedOptions options_;
 };
 

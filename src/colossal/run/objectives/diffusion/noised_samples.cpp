@@ -12,7 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/noise/loss_weight.h"
-#include "colossal/ops/random.h"
+#include "colossal/run/objectives/sample_noise.h"
 
 namespace colossal::run {
 namespace {
@@ -20,20 +20,6 @@ namespace {
 using tensor::Dim;
 
 constexpr double kGoldenRatio = 0.61803398874989485;  // the fractions of its multiples are spread evenly
-constexpr uint64_t kHeldOutSeed = 0x5eed;             // of the noise of held-out samples, in all runs
-
-/// Returns a number in [0, 1).
-double uniform_of(uint64_t seed, const char* name) {
-  return static_cast<double>(derive_seed(seed, name) >> 11) * 0x1p-53;
-}
-
-/// Returns standard normal numbers, fp32.
-at::Tensor normal_of(uint64_t seed, const char* name, const std::vector<int64_t>& sizes) {
-  at::Tensor numbers = at::empty(sizes, at::kFloat);
-  const std::vector<int64_t> start(sizes.size(), 0);
-  ops::fill_normal(numbers, sizes, start, start, sizes, derive_seed(seed, name), 1);
-  return numbers;
-}
 
 /// Returns the standard normal number with this cumulated probability, in [0, 1).
 double normal_quantile(double uniform) {
@@ -60,21 +46,29 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   tensor::Batch batch;
   batch.add(kNoised, {at::zeros(sizes, numbers), dims});
   batch.add(kTimes, {at::zeros({rows}, numbers), {Dim::Row}});
-  batch.add(kClasses, {at::zeros({rows}, numbers.dtype(at::kLong)), {Dim::Row}});
+  if (o.text > 0)
+    batch.add(kText, {at::zeros({rows, kCaptionTokens, o.text}, numbers), {Dim::Row, Dim::Other, Dim::Feature}});
+  else
+    batch.add(kClasses, {at::zeros({rows}, numbers.dtype(at::kLong)), {Dim::Row}});
   batch.add(kTargets, {at::zeros(sizes, numbers), dims});
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
-  batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}});
+  batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/-1});
   if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
   return batch;
 }
 
-NoisedSamples::NoisedSamples(std::shared_ptr<const data::Samples> pictures, const NoisedOptions& options)
-    : pictures_(std::move(pictures)),
-      options_(options),
-      target_(options.keys.noise_target()),
-      levels_(options.keys.levels()) {}
+Noiser::Noiser(const NoisedOptions& options)
+    : options_(options), target_(options.keys.noise_target()), levels_(options.keys.levels()) {}
 
-NoisedSamples::Drawn NoisedSamples::draw(double uniform) const {
+uint64_t Noiser::seed_of(int64_t index, uint64_t seed) const {
+  return options_.is_held_out ? derive_seed(kHeldOutSeed, static_cast<uint64_t>(index)) : seed;
+}
+
+bool Noiser::is_mirrored(uint64_t own_seed) const {
+  return !options_.is_held_out && options_.mirror && uniform_of(own_seed, "mirror") < 0.5;
+}
+
+Noiser::Drawn Noiser::draw(double uniform) const {
   if (target_ == noise::Target::Flow) {
     const double t = noise::flow_time(options_.keys.flow(), uniform, normal_quantile(uniform));
     return {noise::flow_level(t, levels_.steps()), t};
@@ -85,31 +79,26 @@ NoisedSamples::Drawn NoisedSamples::draw(double uniform) const {
   return {noise::table_level(levels_, t), static_cast<double>(t) / static_cast<double>(levels_.steps())};
 }
 
-void NoisedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
+void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, uint64_t own_seed, tensor::Batch& batch,
+                  int64_t row) const {
   const DiffusionKeys& keys = options_.keys;
-  const uint64_t own = options_.is_held_out ? derive_seed(kHeldOutSeed, static_cast<uint64_t>(index)) : seed;
-  tensor::Batch source = pictures_->make(1);
-  pictures_->fill(index, seed, source, 0);
-  at::Tensor picture = source.at("images")[0];
-  require(picture.sizes() == at::IntArrayRef({options_.channels, options_.height, options_.width}), "data",
-          "pictures must have the sizes of the model, ", options_.channels, " x ", options_.height, " x ",
-          options_.width, ": got ", picture.sizes());
   const bool is_trained = !options_.is_held_out;
-  if (is_trained && options_.mirror && uniform_of(own, "mirror") < 0.5) picture = picture.flip({2});
   const double spread = std::fmod((static_cast<double>(index) + 0.5) * kGoldenRatio, 1.0);
-  const auto [level, share] = draw(is_trained ? uniform_of(own, "time") : spread);
-  at::Tensor noise = normal_of(own, "noise", picture.sizes().vec());
-  if (keys.offset_noise > 0) noise += keys.offset_noise * normal_of(own, "offset", {options_.channels, 1, 1});
+  const auto [level, share] = draw(is_trained ? uniform_of(own_seed, "time") : spread);
+  at::Tensor noise = normal_of(own_seed, "noise", picture.sizes().vec());
+  if (keys.offset_noise > 0) noise += keys.offset_noise * normal_of(own_seed, "offset", {options_.channels, 1, 1});
   const noise::Mix wanted = noise::training_target(target_, level.mix);
   const at::Tensor input = keys.input_perturbation > 0 && is_trained
-                               ? noise + keys.input_perturbation * normal_of(own, "input", noise.sizes().vec())
+                               ? noise + keys.input_perturbation * normal_of(own_seed, "input", noise.sizes().vec())
                                : noise;
   const double scale = noise::input_scale(target_, level.mix);
   mix_into(batch, kNoised, row, {scale * level.mix.signal, scale * level.mix.noise}, picture, input);
   mix_into(batch, kTargets, row, wanted, picture, noise);
-  const bool is_dropped = is_trained && uniform_of(own, "label") < keys.drop_label;
-  batch.at(kClasses).mutable_data_ptr<int64_t>()[row] =
-      is_dropped ? options_.null_class : source.at("labels").item<int64_t>();
+  const bool is_dropped = is_trained && uniform_of(own_seed, "label") < keys.drop_label;
+  if (options_.text > 0)
+    batch.at(kText).select(0, row).copy_(is_dropped ? told.empty : told.text);
+  else
+    batch.at(kClasses).mutable_data_ptr<int64_t>()[row] = is_dropped ? options_.null_class : told.label;
   const double snr = std::pow(level.mix.signal / level.mix.noise, 2);
   set(batch, kTimes, row, level.time);
   set(batch, kWeights, row, noise::min_snr_weight(target_, snr, keys.min_snr));
@@ -117,10 +106,23 @@ void NoisedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int
   if (options_.has_pictures) batch.at(kPictures).select(0, row).copy_(picture);
 }
 
+void NoisedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
+  const NoisedOptions& o = noiser_.options();
+  tensor::Batch source = pictures_->make(1);
+  pictures_->fill(index, seed, source, 0);
+  at::Tensor picture = source.at("images")[0];
+  require(picture.sizes() == at::IntArrayRef({o.channels, o.height, o.width}), "data",
+          "pictures must have the sizes of the model, ", o.channels, " x ", o.height, " x ", o.width, ": got ",
+          picture.sizes());
+  const uint64_t own = noiser_.seed_of(index, seed);
+  if (noiser_.is_mirrored(own)) picture = picture.flip({2});
+  noiser_.fill(picture, {.label = source.at("labels").item<int64_t>()}, index, own, batch, row);
+}
+
 nlohmann::json NoisedSamples::traits() const {
   nlohmann::json traits = pictures_->traits();
-  traits["diffusion"] = checksum(to_toml(options_.keys));
-  traits["mirror"] = options_.mirror;
+  traits["diffusion"] = checksum(to_toml(noiser_.options().keys));
+  traits["mirror"] = noiser_.options().mirror;
   return traits;
 }
 

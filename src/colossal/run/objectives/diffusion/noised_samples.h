@@ -6,10 +6,14 @@
 // Fields, B rows:
 //   noised    fp32 [B, C, h, w]: the noised picture, scaled as the model reads it
 //   times     fp32 [B]: the noise level, as the model's time embedding reads it
-//   classes   int64 [B]: the class, or the null class where it was dropped
+//   classes   int64 [B]: the class, or the null class where it was dropped; of a model that is told one
+//   text      fp32 [B, T, F]: the states of the caption, or of the empty one where it was dropped; of a model that
+//   reads
+//             text
 //   targets   fp32 [B, C, h, w]: what the model shall predict
 //   weights   fp32 [B]: the weight of the row's squared error
-//   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows
+//   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows; -1 = the row does
+//             not count, because it only fills up the last batch of an evaluation
 //   pictures  fp32 [B, C, h, w]: the picture, if the model also predicts a variance
 #pragma once
 #include <c10/core/Device.h>
@@ -17,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/data/batches.h"
@@ -27,14 +32,15 @@
 namespace colossal::run {
 
 /// Names of the fields.
-inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "classes", kTargets[] = "targets",
-                      kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures";
+inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "classes", kText[] = "text",
+                      kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures";
 
 /// Options of NoisedSamples.
 struct NoisedOptions {
   DiffusionKeys keys;  ///< completed()
   int64_t channels = 0, height = 0, width = 0;
   int64_t null_class = 0;     ///< index of the class that stands for no class
+  int64_t text = 0;           ///< features of text states; 0 = the model is told a class
   bool has_pictures = false;  ///< true = the field "pictures"
   bool mirror = false;        ///< true = every second picture on average is mirrored left to right
   bool is_held_out = false;   ///< true = noise, time and label of a sample depend on its index alone
@@ -43,19 +49,29 @@ struct NoisedOptions {
 /// Returns a batch of those fields, zeros. `device` may be meta.
 tensor::Batch noised_batch(int64_t rows, const NoisedOptions& options, at::Device device = at::kCPU);
 
-/// Noises pictures: samples with the fields "images" [B, C, h, w], whose pixels are in [-1, 1], and "labels" [B, 1].
-///
-/// Noise, time, dropped label and mirror image are pure functions of (seed, epoch, sample). With `is_held_out` they are
-/// functions of the sample's index: the time of sample i is the fraction of i times the golden ratio, so those of any
-/// first samples are spread evenly, no label is dropped and no picture mirrored. Evaluations can then be compared.
-class NoisedSamples final : public data::Samples {
+/// Number of tokens of a caption.
+inline constexpr int64_t kCaptionTokens = 77;
+
+/// What a row is told: a class, or the states of its caption and of the empty one, [77, features].
+struct Told {
+  int64_t label = 0;
+  at::Tensor text{}, empty{};
+};
+
+/// Noises one picture into a row of a batch. Noise, time and dropped label are pure functions of the seed, or with
+/// `is_held_out` of the index of the sample alone: its time is the fraction of the index times the golden ratio, so the
+/// times of any first samples are spread evenly, and no label is dropped. Evaluations can then be compared.
+class Noiser {
  public:
-  NoisedSamples(std::shared_ptr<const data::Samples> pictures, const NoisedOptions& options);
-  int64_t count() const override { return pictures_->count(); }
-  tensor::Batch make(int64_t rows) const override { return noised_batch(rows, options_); }
-  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
-  nlohmann::json traits() const override;
-  std::vector<std::string> take_notices() const override { return pictures_->take_notices(); }
+  explicit Noiser(const NoisedOptions& options);
+  const NoisedOptions& options() const { return options_; }
+  /// Returns the seed of everything that a row draws.
+  uint64_t seed_of(int64_t index, uint64_t seed) const;
+  /// Returns true if the picture is shown mirrored.
+  bool is_mirrored(uint64_t own_seed) const;
+  /// Fills row `row` of noised_batch() with a picture [C, h, w].
+  void fill(const at::Tensor& picture, const Told& told, int64_t index, uint64_t own_seed, tensor::Batch& batch,
+            int64_t row) const;
 
  private:
   /// A noise level, and the share of levels below it.
@@ -65,10 +81,27 @@ class NoisedSamples final : public data::Samples {
   };
   Drawn draw(double uniform) const;
 
-  std::shared_ptr<const data::Samples> pictures_;
   NoisedOptions options_;
   noise::Target target_;
   noise::NoiseLevels levels_;
+};
+
+/// Noises pictures: samples with the fields "images" [B, C, h, w], whose pixels are in [-1, 1], and "labels" [B, 1].
+///
+/// Noise, time, dropped label and mirror image are pure functions of (seed, epoch, sample), as Noiser draws them.
+class NoisedSamples final : public data::Samples {
+ public:
+  NoisedSamples(std::shared_ptr<const data::Samples> pictures, const NoisedOptions& options)
+      : pictures_(std::move(pictures)), noiser_(options) {}
+  int64_t count() const override { return pictures_->count(); }
+  tensor::Batch make(int64_t rows) const override { return noised_batch(rows, noiser_.options()); }
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
+  nlohmann::json traits() const override;
+  std::vector<std::string> take_notices() const override { return pictures_->take_notices(); }
+
+ private:
+  std::shared_ptr<const data::Samples> pictures_;
+  Noiser noiser_;
 };
 
 }  // namespace colossal::run

@@ -1,0 +1,195 @@
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/input_file.h"
+#include "colossal/data/pictures/folder.h"
+#include "colossal/data/pictures/picture.h"
+#include "colossal/data/pictures/picture_header.h"
+#include "colossal/data/pictures/shapes.h"
+#include "colossal/run/objective.h"
+#include "colossal/run/objectives/text_data.h"
+
+namespace colossal::run {
+namespace {
+
+constexpr int64_t kMaxPictureFile = int64_t{1} << 28;
+constexpr uint64_t kShapeSeed = 0x5afe;  // of the drawn shapes that are encoded, in all runs
+
+/// Pictures with a folder for each class, whose names are their captions.
+class ClassFolder final : public data::CaptionedPictures {
+ public:
+  static std::shared_ptr<ClassFolder> open(const std::string& path) {
+    data::PictureFolder folder = data::PictureFolder::open(path);
+    std::vector<data::CaptionedPicture> pictures;
+    for (size_t i = 0; i < folder.names.size(); ++i) {
+      const auto file = InputFile::open(path + "/" + folder.names[i]);
+      const data::PictureHeader header = data::read_picture_header(data::bytes_of(*file), file->path());
+      pictures.push_back({.name = folder.names[i],
+                          .width = header.upright_width(),
+                          .height = header.upright_height(),
+                          .caption = folder.classes.at(static_cast<size_t>(folder.labels[i]))});
+    }
+    std::vector<std::string> notices;
+    if (folder.left_out) notices.push_back(*folder.left_out);
+    return std::shared_ptr<ClassFolder>(new ClassFolder(std::move(folder), std::move(pictures), std::move(notices)));
+  }
+  std::string bytes(int64_t index) const override {
+    return read_file(folder_.path + "/" + at(index).name, kMaxPictureFile);
+  }
+  const std::vector<std::string>& classes() const { return folder_.classes; }
+  int64_t label(int64_t index) const { return folder_.labels.at(static_cast<size_t>(index)); }
+
+ private:
+  ClassFolder(data::PictureFolder folder, std::vector<data::CaptionedPicture> pictures,
+              std::vector<std::string> notices)
+      : CaptionedPictures(std::move(pictures), std::move(notices)), folder_(std::move(folder)) {}
+  data::PictureFolder folder_;
+};
+
+/// Returns the numbers that the classes of the data have in the model.
+std::vector<int64_t> numbers_in_model(const std::vector<std::string>& classes, const PipelineSource& pipeline,
+                                      const std::string& path) {
+  require(static_cast<int64_t>(classes.size()) <= pipeline.sizes.classes, "model",
+          "classes must hold those of the pictures: got ", pipeline.sizes.classes, ", ", path, " has ", classes.size(),
+          "; set model.classes");
+  if (!pipeline.class_names.empty()) return data::class_numbers(classes, pipeline.class_names, path);
+  std::vector<int64_t> numbers(classes.size());
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i);
+  return numbers;
+}
+
+/// Opens the files of a path, and sets the label of each picture and the names of the classes.
+DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Config& config,
+                         const PipelineSource& pipeline, const data::PictureSize& size) {
+  DrawnPictures drawn;
+  const auto shapes = data::parse_builtin_shapes(path);
+  if (!pipeline.reads_text() && !shapes) {
+    require(data::PictureFolder::is_one(path), "data",
+            "path must be \"builtin-shapes\", or a folder with a folder of pictures for each class: got ", path);
+    const auto folder = ClassFolder::open(path);
+    drawn.files = folder;
+    drawn.class_names = folder->classes();
+    const std::vector<int64_t> numbers = numbers_in_model(drawn.class_names, pipeline, path);
+    for (int64_t i = 0; i < folder->count(); ++i)
+      drawn.pictures.push_back({.label = numbers.at(static_cast<size_t>(folder->label(i)))});
+    return drawn;
+  }
+  drawn.files = data::open_captioned(
+      shapes ? concat("builtin-shapes:", *shapes + more_shapes) : path,
+      {.on_error = on_error_of(config.data), .width = size.width, .height = size.height, .seed = kShapeSeed});
+  drawn.pictures.resize(static_cast<size_t>(drawn.files->count()));
+  if (pipeline.reads_text()) return drawn;
+  drawn.class_names = data::shape_names();
+  const std::vector<int64_t> numbers = numbers_in_model(drawn.class_names, pipeline, path);
+  for (size_t i = 0; i < drawn.pictures.size(); ++i)
+    drawn.pictures[i].label = numbers.at(static_cast<size_t>(data::shape_of(static_cast<int64_t>(i))));
+  return drawn;
+}
+
+/// Sets what identifies each picture. Drawn shapes follow from their number.
+void identify(DrawnPictures& drawn, bool are_shapes) {
+  for (size_t i = 0; i < drawn.pictures.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const data::CaptionedPicture& file = drawn.files->at(index);
+    drawn.pictures[i].content = are_shapes ? concat("shape-", kShapeSeed, "-", i, "-", file.width, "x", file.height)
+                                           : checksum(drawn.files->bytes(index));
+  }
+}
+
+/// Returns the sizes of the files of training.
+std::vector<data::PictureSize> trained_sizes(const DrawnPictures& drawn) {
+  std::vector<data::PictureSize> sizes;
+  for (const int64_t i : drawn.training) sizes.push_back({drawn.files->at(i).width, drawn.files->at(i).height});
+  return sizes;
+}
+
+std::vector<data::PictureSize> buckets_of(const DrawnDataKeys& keys, const PipelineSource& pipeline,
+                                          const data::PictureSize& size) {
+  const bool takes_any = pipeline.sizes.classes == 0;  // a model with classes draws one size
+  // Small pictures, as of examples, have one bucket unless the user asks for others.
+  const bool is_small = keys.buckets == DrawnDataKeys().buckets && std::min(size.width, size.height) < keys.buckets;
+  return data::bucket_sizes({.size = size,
+                             .multiple = takes_any && !is_small ? keys.buckets : 0,
+                             .grid = pipeline.factor * pipeline.sizes.side});
+}
+
+bool is_held_out(const std::string& name, double share) {
+  return static_cast<double>(checksum_number(name.data(), name.size()) >> 11) * 0x1p-53 < share;
+}
+
+}  // namespace
+
+data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSource& pipeline) {
+  const data::PictureSize own{.width = pipeline.sizes.width * pipeline.factor,
+                              .height = pipeline.sizes.height * pipeline.factor};
+  if (keys.size.empty()) return own;
+  require(keys.size.size() == 2, "data", "size must be a width and a height: got ", keys.size.size(), " numbers");
+  const data::PictureSize size{.width = keys.size[0], .height = keys.size[1]};
+  const int64_t grid = pipeline.factor * pipeline.sizes.side;
+  const auto nearest = [&](int64_t side) { return std::max<int64_t>(1, (side + grid / 2) / grid) * grid; };
+  require(nearest(size.width) == size.width && nearest(size.height) == size.height, "data",
+          "the sides of size must be multiples of ", grid, " pixels: got ", to_string(size), "; the nearest is [",
+          nearest(size.width), ", ", nearest(size.height), "]");
+  require(pipeline.sizes.classes == 0 || size == own, "data", "size must be that of the model, ", to_string(own),
+          ": got ", to_string(size), "; set model.width and model.height to its cells");
+  return size;
+}
+
+DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
+  const std::string& path = config.data.path;
+  const auto shapes = data::parse_builtin_shapes(path);
+  const data::PictureSize size = size_of_pictures(keys, pipeline);
+  const double share = evaluates(config) ? config.data.held_out : 0;
+  const int64_t more = shapes ? data::held_out_shapes(*shapes, share) : 0;
+  DrawnPictures drawn = open_files(path, more, config, pipeline, size);
+  drawn.buckets = buckets_of(keys, pipeline, size);
+  for (int64_t i = 0; i < drawn.files->count(); ++i) {
+    const data::CaptionedPicture& file = drawn.files->at(i);
+    const bool is_out = shapes ? i >= *shapes : is_held_out(file.name, share);
+    (is_out ? drawn.held_out : drawn.training).push_back(i);
+    drawn.pictures[static_cast<size_t>(i)].crops = {
+        is_out ? size : drawn.buckets[nearest_bucket(drawn.buckets, {file.width, file.height})]};
+  }
+  require(!drawn.training.empty(), "data", "there must be pictures to train with: got none in ", path,
+          "; set data.held_out lower");
+  identify(drawn, shapes.has_value());
+  return drawn;
+}
+
+DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
+                         const DrawnPictures& training) {
+  DrawnPictures drawn = open_files(keys.prior, 0, config, pipeline, size_of_pictures(keys, pipeline));
+  drawn.buckets = training.buckets;
+  for (int64_t i = 0; i < drawn.files->count(); ++i) drawn.training.push_back(i);
+  const data::BucketPictures shown = data::prior_of_buckets(
+      drawn.buckets, data::pictures_of_buckets(drawn.buckets, trained_sizes(training)), trained_sizes(drawn));
+  for (size_t bucket = 0; bucket < shown.size(); ++bucket)
+    for (const int64_t i : shown[bucket]) drawn.pictures[static_cast<size_t>(i)].crops.push_back(drawn.buckets[bucket]);
+  identify(drawn, data::parse_builtin_shapes(keys.prior).has_value());
+  return drawn;
+}
+
+at::Tensor pixels_of(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
+  const std::string& name = drawn.files->at(index).name;
+  data::Crop part;
+  const data::Picture picture = data::decode_picture(
+      drawn.files->bytes(index), name,
+      [&](int64_t width, int64_t height) { return part = data::middle_crop({width, height}, crop); });
+  data::Picture result = data::resample(picture, part.box, crop.width, crop.height);
+  return at::from_blob(result.rgb.data(), {crop.height, crop.width, 3}, at::kByte)
+      .permute({2, 0, 1})
+      .to(at::kFloat)
+      .div(127.5)
+      .sub(1)
+      .contiguous();
+}
+
+}  // namespace colossal::run

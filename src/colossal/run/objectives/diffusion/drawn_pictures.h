@@ -1,0 +1,66 @@
+// The pictures from which a model of latents learns to draw, before they are encoded: which there are, how each is
+// cropped, and which are held out.
+//
+//   const DrawnPictures pictures = open_drawn_pictures(config, keys, pipeline);
+//   const data::PictureSize crop = pictures.at(i).crops[0];
+//   pictures.at(i).id(crop);                                  // the same for the same bytes and the same crop
+//   const at::Tensor pixels = pixels_of(pictures, i, crop);   // [3, h, w] in [-1, 1]
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/data/pictures/buckets.h"
+#include "colossal/data/pictures/captioned.h"
+#include "colossal/run/config.h"
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+
+namespace colossal::run {
+
+/// What is known of a picture without its pixels.
+struct DrawnPicture {
+  std::string content{};  ///< checksum of its file
+  /// Sizes in pixels to which the part around its middle is resampled: one, or of a prior one for each bucket that
+  /// shows the picture
+  std::vector<data::PictureSize> crops{};
+  int64_t label = 0;  ///< of a model that is told a class
+
+  /// Returns what identifies the pixels of a crop.
+  std::string id(const data::PictureSize& crop) const { return content + "-" + to_string(crop); }
+};
+
+struct DrawnPictures {
+  std::shared_ptr<data::CaptionedPictures> files{};
+  std::vector<DrawnPicture> pictures{};       ///< one for each file
+  std::vector<int64_t> training, held_out{};  ///< their indices; held_out is empty if the run does not evaluate
+  std::vector<data::PictureSize> buckets{};   ///< sizes of the crops of training
+  std::vector<std::string> class_names{};     ///< of a folder of classes or of drawn shapes
+
+  const DrawnPicture& at(int64_t index) const { return pictures.at(static_cast<size_t>(index)); }
+};
+
+/// Opens data.path: pictures with captions for a model that reads text (data::open_captioned), with classes for another
+/// one. A picture is held out with the probability data.held_out, drawn from its name; drawn shapes are held out in
+/// addition. Pictures of training are cropped to their buckets, those held out to the size of the run.
+/// Errors ("data"): those of open_captioned() and bucket_sizes(); no picture to train with.
+/// Cost: reads each file once, for its checksum.
+DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
+
+/// Opens data.prior, all of whose pictures are shown, in the buckets of the pictures of `training`
+/// (data::prior_of_buckets). Requires: data.prior is set.
+DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
+                         const DrawnPictures& training);
+
+/// Returns the size of the pictures of a run in pixels: data.size, or that of the model.
+/// Errors ("data"): no width and height; sides off the grid of the model, with the nearest.
+data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSource& pipeline);
+
+/// Decodes a picture and resamples the part around its middle to `crop`, [3, h, w] in [-1, 1]. Errors ("data", "file"):
+/// those of bytes() and decode_picture().
+at::Tensor pixels_of(const DrawnPictures& pictures, int64_t index, const data::PictureSize& crop);
+
+}  // namespace colossal::run

@@ -1,0 +1,73 @@
+// Samples of latents and captions for a model that draws, from a cache.
+//
+//   const auto training = std::make_shared<LatentSamples>(pictures, cache, options);
+//   data::BucketReader reader(training, nullptr, {.batches = {...}, .buckets = pictures->buckets});
+//
+// Fields: those of noised_batch(), of the sizes of a bucket. Each step draws a new sample of the latent, mean +
+// exp(log-variance / 2) noise, and scales it as the model reads it.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "colossal/data/batches.h"
+#include "colossal/data/pictures/bucket_reader.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/latent_cache.h"
+#include "colossal/run/objectives/diffusion/noised_samples.h"
+
+namespace colossal::run {
+
+/// Options of LatentSamples.
+struct LatentOptions {
+  NoisedOptions noised;  ///< without height and width, which are those of buckets
+  models::AutoencoderSizes vae;
+  double weight = 1;  ///< of each row
+};
+
+/// The pictures of training, or those held out. A held-out picture has the mean of its latent.
+class LatentSamples final : public data::SizedSamples {
+ public:
+  LatentSamples(std::shared_ptr<const DrawnPictures> pictures, std::shared_ptr<const LatentCache> cache,
+                const LatentOptions& options);
+  int64_t count() const override { return static_cast<int64_t>(indices().size()); }
+  data::PictureSize size(int64_t index) const override;
+  int64_t repeats(int64_t index) const override;
+  tensor::Batch make(int64_t rows, const data::PictureSize& bucket) const override;
+  void fill(int64_t index, uint64_t seed, const data::PictureSize& bucket, tensor::Batch& batch,
+            int64_t row) const override;
+  nlohmann::json traits() const override;
+
+ private:
+  const std::vector<int64_t>& indices() const {
+    return noiser_.options().is_held_out ? pictures_->held_out : pictures_->training;
+  }
+  int64_t picture(int64_t index) const { return indices().at(static_cast<size_t>(index)); }
+
+  std::shared_ptr<const DrawnPictures> pictures_;
+  std::shared_ptr<const LatentCache> cache_;
+  LatentOptions options_;
+  Noiser noiser_;
+  std::string fingerprint_;
+};
+
+/// Samples of one size, such as those held out.
+class SamplesOfSize final : public data::Samples {
+ public:
+  SamplesOfSize(std::shared_ptr<const data::SizedSamples> samples, const data::PictureSize& size)
+      : samples_(std::move(samples)), size_(size) {}
+  int64_t count() const override { return samples_->count(); }
+  tensor::Batch make(int64_t rows) const override { return samples_->make(rows, size_); }
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override {
+    samples_->fill(index, seed, size_, batch, row);
+  }
+  nlohmann::json traits() const override { return samples_->traits(); }
+
+ private:
+  std::shared_ptr<const data::SizedSamples> samples_;
+  data::PictureSize size_;
+};
+
+}  // namespace colossal::run

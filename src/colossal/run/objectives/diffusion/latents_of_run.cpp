@@ -1,0 +1,63 @@
+#include "colossal/run/objectives/diffusion/latents_of_run.h"
+
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/program.h"
+#include "colossal/text/captions.h"
+
+namespace colossal::run {
+namespace {
+
+constexpr size_t kMostWarnings = 5;
+
+/// Returns what the weights of a part follow from.
+std::string weights_of(const std::string& part, uint64_t seed) {
+  if (part.empty()) return "";
+  const ModelSource source = find_source(part, built_in());
+  return source.is_preset ? concat(part, "-", seed) : checksum_of(source);
+}
+
+}  // namespace
+
+std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys) {
+  require(keys.latents != "none" && !keys.latents.empty(), "data",
+          "latents must be \"auto\" or a folder, because pictures are encoded before training: got \"", keys.latents,
+          "\"; set data.latents = \"auto\"");
+  return keys.latents == "auto" ? config.run.folder + "/latents" : keys.latents;
+}
+
+LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeline) {
+  return {.vae = weights_of(pipeline.vae, pipeline.seed),
+          .text_encoder = weights_of(pipeline.text_encoder, pipeline.seed),
+          .dtype = config.precision.mode == "fp64" ? "F64" : "F32"};
+}
+
+std::vector<std::string> captions_of(const Config& config, const PipelineSource& pipeline,
+                                     const std::vector<const DrawnPictures*>& pictures) {
+  if (!pipeline.reads_text()) return {};
+  std::set<std::string> captions{"", config.training.sample_prompt};
+  for (const DrawnPictures* drawn : pictures)
+    for (int64_t i = 0; i < drawn->files->count(); ++i) captions.insert(drawn->files->at(i).caption);
+  return {captions.begin(), captions.end()};
+}
+
+std::vector<std::string> caption_warnings(const PipelineSource& pipeline, const std::vector<std::string>& captions) {
+  if (!pipeline.reads_text()) return {};
+  const text::Captions tokens = text::make_captions(pipeline.tokenizer);
+  std::vector<std::string> warnings;
+  int64_t more = 0;
+  for (const std::string& caption : captions) {
+    std::string warning = tokens.warning(tokens(caption));
+    if (warning.empty()) continue;
+    if (warnings.size() < kMostWarnings)
+      warnings.push_back(std::move(warning));
+    else
+      ++more;
+  }
+  if (more > 0) warnings.push_back(concat(more, " more captions are longer than the text encoder reads"));
+  return warnings;
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,30 @@
+// Where a run keeps its latents, and what they follow from.
+//
+//   LatentCache cache(folder_of_latents(config, keys), key_of_latents(config, pipeline));
+#pragma once
+#include <string>
+#include <vector>
+
+#include "colossal/run/config.h"
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/latent_cache.h"
+
+namespace colossal::run {
+
+/// Returns the folder of data.latents. Errors ("data"): none is named.
+std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys);
+
+/// Returns the key of the latents of a run. Cost: reads the weights of the autoencoder and of the text encoder once.
+/// Errors: those of find_source() and checksum_of().
+LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeline);
+
+/// Returns the captions whose states a run needs: those of the pictures, the empty one and training.sample_prompt; none
+/// for a model that reads no text.
+std::vector<std::string> captions_of(const Config& config, const PipelineSource& pipeline,
+                                     const std::vector<const DrawnPictures*>& pictures);
+
+/// Returns lines for the user about captions of which the text encoder does not read the end, at most a few.
+/// Errors: those of text::make_captions().
+std::vector<std::string> caption_warnings(const PipelineSource& pipeline, const std::vector<std::string>& captions);
+
+}  // namespace colossal::run

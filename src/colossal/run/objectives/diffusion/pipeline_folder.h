@@ -1,0 +1,58 @@
+// The folder of a pipeline of diffusers (0.42): model_index.json, which names the class of each part, and a folder for
+// each part.
+//
+//   const PipelineFolder pipeline = read_pipeline("stable-diffusion-v1-5");
+//   pipeline.at("unet").folder;                                    // "stable-diffusion-v1-5/unet"
+//   if (const PipelinePart* vae = pipeline.find("vae")) ...
+//   for (const std::string& notice : pipeline.notices) ...         // "... safety_checker ... is not read ..."
+//
+// And back:
+//
+//   write_file("out/model_index.json", index_of(pipeline).dump(2) + "\n");
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace colossal::run {
+
+/// A part of a pipeline that is read.
+struct PipelinePart {
+  std::string name{};        ///< "unet", "transformer", "vae", "text_encoder", "tokenizer" or "scheduler"
+  std::string library{};     ///< "diffusers" or "transformers"
+  std::string class_name{};  ///< such as "UNet2DConditionModel"
+  std::string folder{};      ///< its folder, with the path of the pipeline
+};
+
+struct PipelineFolder {
+  std::string path{};
+  std::string class_name{};                ///< such as "StableDiffusionPipeline"
+  std::vector<PipelinePart> parts{};       ///< without the parts that are null in model_index.json
+  std::vector<std::string> class_names{};  ///< of a DiTPipeline with id2label: the name of each class, in order
+  std::vector<std::string> notices{};      ///< a line for the user about each part that is not read
+
+  /// Returns the part of that name; null = the pipeline has none.
+  const PipelinePart* find(const std::string& name) const;
+  /// Returns the part of that name. Errors ("pipeline"): the pipeline has none.
+  const PipelinePart& at(const std::string& name) const;
+  /// Returns the part that denoises, a unet or a transformer. Errors ("pipeline"): the pipeline has none.
+  const PipelinePart& denoiser() const;
+};
+
+/// Returns the classes of pipelines that are read: text to picture, from a picture, inpainting, and DiT's.
+std::vector<std::string> pipeline_names();
+
+/// Reads model_index.json of a pipeline, or finds the parts of a makers' single file (checkpoint/ldm/file.h), beside
+/// which the folder `tokenizer` must be, because the file has none. In a folder it checks that the folder of each part
+/// is there. No other file is read. The class of a scheduler is not checked (diffusion/scheduler_config.h). A safety
+/// checker and what belongs to it, and the image encoder of IP adapters, are left out with a notice: they change no
+/// picture of a prompt.
+/// Errors ("pipeline"): no model_index.json; a class of pipeline or part that is not known, with the nearest; a part
+/// that pipelines of this class do not have; a part whose folder is missing; names of classes that do not count from 0.
+PipelineFolder read_pipeline(const std::string& path);
+
+/// Returns the model_index.json of a pipeline. Parts that pipelines of its class have, and that `pipeline` lacks, are
+/// null. Errors ("pipeline"): an unknown class, with the nearest.
+nlohmann::json index_of(const PipelineFolder& pipeline);
+
+}  // namespace colossal::run

@@ -1,0 +1,157 @@
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+
+#include <memory>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/model_path.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/ldm/file.h"
+#include "colossal/models/autoencoder.h"
+#include "colossal/models/denoiser.h"
+#include "colossal/models/text_encoder.h"
+#include "colossal/run/data.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/objectives/diffusion/pipeline_folder.h"
+#include "colossal/run/objectives/diffusion/scheduler_config.h"
+#include "colossal/run/stored_config.h"
+
+namespace colossal::run {
+namespace {
+
+/// Returns the parts of what training starts from; those of presets if that has none.
+PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes) {
+  const std::string& from = config.model.from;
+  if (has_pipeline(from)) {
+    PipelineSource source = pipeline_in_folder(from, models::built_in());
+    if (source.has_latents())
+      source.notices.push_back(concat("the run uses the autoencoder",
+                                      source.reads_text() ? " and the text encoder" : "", " of ", from,
+                                      ": keep it as long as the run draws"));
+    return source;
+  }
+  if (is_run(from)) {
+    // The parts are where the run found them, and not in its folder, as its own model is (stored_config()).
+    const ResolvedModel model = resolve_model(read_config<Config>(RunFolder(from).config()), built_in());
+    if (const auto* objective = dynamic_cast<const DiffusionObjective*>(model.objective.objective.get()))
+      return objective->pipeline();
+  }
+  PipelineSource source{.text_encoder = sizes.text_encoder,
+                        .tokenizer = sizes.text > 0 ? "bytes" : "",
+                        .vae = sizes.vae,
+                        .seed = static_cast<uint64_t>(config.training.seed)};
+  source.keys.target = sizes.target;
+  source.keys.schedule = sizes.schedule;
+  source.keys.guidance = sizes.guidance;
+  source.sampler.sampler = "";  // ddim, or flow
+  return source;
+}
+
+/// Sets the autoencoder to the one that [vae] names, and the sizes that follow from it.
+void set_autoencoder(PipelineSource& source, const std::string& from) {
+  const bool is_own = !from.empty() && from != "none";
+  if (from == "none") source.vae.clear();
+  if (is_own) source.vae = has_pipeline(from) ? read_pipeline(from).at("vae").folder : from;
+  if (!source.has_latents()) {
+    require(source.sizes.channels == 3, "model", "channels must be 3 for a model of pixels (vae.from = \"none\"): got ",
+            source.sizes.channels, "; set model.channels = 3, or vae.from to an autoencoder");
+    source.factor = 1;
+    return;
+  }
+  const ModelSource vae = find_source(source.vae, built_in());
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae.shape);
+  require(sizes.channels == source.sizes.channels, "vae", "the latents of from = ", source.vae, " must have the ",
+          source.sizes.channels, " channels of the model: got ", sizes.channels, "; name another autoencoder, or set ",
+          "vae.from = \"none\" for a model of pixels");
+  source.factor = sizes.factor;
+  if (vae.is_preset)
+    source.notices.push_back(concat("the autoencoder ", source.vae,
+                                    " has random weights: losses are real, but pictures show nothing; set vae.from to "
+                                    "the folder or run of a trained one"));
+}
+
+/// Sets the sampler that draws if nobody names one.
+void set_sampler(PipelineSource& source) {
+  const bool is_flow = source.keys.noise_target() == noise::Target::Flow;
+  if (source.sampler.sampler.empty() || is_flow != (source.sampler.sampler == "flow"))
+    source.sampler = {.sampler = is_flow ? "flow" : "ddim"};
+  if (is_flow) source.sampler.shift = source.keys.flow().shift;
+  source.sampler.target = source.keys.noise_target();
+  if (!source.has_latents()) source.sampler.clip = 1;  // pixels are in [-1, 1]
+}
+
+}  // namespace
+
+bool has_pipeline(const std::string& path) { return is_pipeline(path) || checkpoint::is_ldm_file(path); }
+
+PipelineSource pipeline_in_folder(const std::string& path, const models::Registry& registry,
+                                  const std::string& sampler) {
+  const PipelineFolder folder = read_pipeline(path);
+  const auto shape_in = [&](const PipelinePart& part) {
+    return registry.shape_of(checkpoint::read_config(part.folder));
+  };
+  const SchedulerConfig scheduler =
+      open_scheduler(folder.at("scheduler").folder, {.sampler = sampler, .pipeline = folder.class_name});
+  PipelineSource source{.model = folder.denoiser().folder,
+                        .sizes = models::denoiser_of(shape_in(folder.denoiser())),
+                        .keys = scheduler.keys,
+                        .sampler = scheduler.sampler,
+                        .class_names = folder.class_names,
+                        .notices = folder.notices};
+  source.keys.guidance = source.sizes.guidance;
+  const PipelinePart* vae = folder.find("vae");
+  require(vae != nullptr || source.sizes.channels == 3, "model", "the pipeline ", path,
+          " must have a vae, because its model draws latents of ", source.sizes.channels, " channels: got none");
+  if (vae != nullptr) {
+    const models::AutoencoderSizes sizes = models::autoencoder_of(shape_in(*vae));
+    require(sizes.channels == source.sizes.channels, "model", "the vae of the pipeline ", path,
+            " must have latents of ", source.sizes.channels, " channels, which its model draws: got ", sizes.channels);
+    source.vae = vae->folder;
+    source.factor = sizes.factor;
+  }
+  if (!source.reads_text()) return source;
+  const int64_t features = models::text_encoder_of(shape_in(folder.at("text_encoder"))).features;
+  require(features == source.sizes.text, "model", "the text encoder of the pipeline ", path, " must have states of ",
+          source.sizes.text, " features, which its model reads: got ", features);
+  source.text_encoder = folder.at("text_encoder").folder;
+  source.tokenizer = folder.at("tokenizer").folder;
+  return source;
+}
+
+PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, const models::ModelShape& shape) {
+  const models::DenoiserSizes sizes = models::denoiser_of(shape);
+  PipelineSource source = parts_of(config, sizes);
+  source.model.clear();
+  source.sizes = sizes;
+  source.class_names = shape.task().class_names;
+  require(!source.reads_text() || !source.text_encoder.empty(), "model",
+          "text must be the features of a text encoder, 64 (clip-text-tiny), 768 (clip-l) or 1024 (open-clip-h): got ",
+          sizes.text, "; set model.text, or model.from to a pipeline that has its encoder");
+  source.keys = completed(tables.as<DiffusionKeys>(kDiffusion), source.keys);
+  set_autoencoder(source, tables.as<VaeKeys>(kVae).from);
+  set_sampler(source);
+  return source;
+}
+
+noise::SamplerOptions options_of(const PipelineSource& source, const GivenSampler& given) {
+  noise::SamplerOptions options = source.sampler;
+  // A spacing belongs to its sampler: another one has its own default.
+  const bool is_another = !given.sampler.empty() && given.sampler != options.sampler;
+  if (is_another) options.sampler = given.sampler;
+  if (!given.spacing.empty() || is_another) options.spacing = given.spacing;
+  options.steps = given.steps;
+  options.karras = given.karras || (options.karras && noise::has_sigmas(options.sampler));
+  options.eta = given.eta;
+  options.strength = given.strength;
+  options.target = source.keys.noise_target();
+  if (source.sizes.outputs > source.sizes.channels) options.variance = noise::Variance::Learned;
+  return options;
+}
+
+noise::SamplerPlan plan_of(const PipelineSource& source, const GivenSampler& given) {
+  return noise::plan_sampler(noise::NoiseLevels(source.keys.levels()), options_of(source, given));
+}
+
+}  // namespace colossal::run

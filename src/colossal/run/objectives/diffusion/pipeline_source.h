@@ -1,0 +1,72 @@
+// What pictures are drawn with: the model, what it was trained for, and the parts beside it. Known before a weight is
+// read.
+//
+//   const PipelineSource source = pipeline_in_folder("stable-diffusion-v1-5", models::built_in());
+//   const noise::SamplerPlan plan = plan_of(source, {.sampler = "ddpm", .steps = 100});
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/models/registry.h"
+#include "colossal/models/shape.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/noise/sampler.h"
+#include "colossal/run/config.h"
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/own_tables.h"
+
+namespace colossal::run {
+
+/// A model that draws, with the parts that it needs besides. A part is a folder of weights, a run, or the name of a
+/// preset, whose weights are drawn from `seed`.
+struct PipelineSource {
+  std::string model{};              ///< for load_model(); empty = a run that trains it
+  std::string text_encoder{};       ///< the encoder of captions; empty = the model is told a class
+  std::string tokenizer{};          ///< folder of the encoder's tokenizer, or "bytes"
+  std::string vae{};                ///< the autoencoder; empty = the model draws pixels
+  uint64_t seed = 1;                ///< of the weights of presets
+  models::DenoiserSizes sizes{};    ///< of the model
+  int64_t factor = 1;               ///< pixels of a side for each cell that the model draws
+  DiffusionKeys keys{};             ///< completed()
+  noise::SamplerOptions sampler{};  ///< sampler that draws if a user names none, and options of all samplers
+  std::vector<std::string> class_names{};
+  std::vector<std::string> notices{};  ///< lines for the user
+
+  bool reads_text() const { return sizes.text > 0; }
+  bool has_latents() const { return !vae.empty(); }
+};
+
+/// Returns true for the folder of a pipeline of diffusers, and for a makers' single file of one.
+bool has_pipeline(const std::string& path);
+
+/// Returns the pipeline of such a folder or file. `sampler`: that of the user, which lets the folder have a scheduler
+/// of an unknown class; empty = none.
+/// Errors: those of read_pipeline(), open_scheduler() and Registry::shape_of(); ("model") a pipeline whose parts do not
+/// fit each other.
+PipelineSource pipeline_in_folder(const std::string& folder, const models::Registry& registry,
+                                  const std::string& sampler = "");
+
+/// Returns the pipeline that a run trains: its parts are those of model.from, a pipeline or a run, or the presets that
+/// its model names, and [vae] from replaces the autoencoder. No weight is read.
+/// Errors: those of completed(), pipeline_in_folder() and find_source(); ("vae") an autoencoder of other latents than
+/// the model draws; pixels for a model of another number of channels than 3; ("model") a width of captions that no
+/// text encoder has.
+PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
+
+/// The options of a sampler that a user gives; those left out are the pipeline's.
+struct GivenSampler {
+  std::string sampler{}, spacing{};  ///< empty = left out
+  int64_t steps = 25;
+  bool karras = false;
+  double eta = 0;
+  double strength = 1;
+};
+
+/// Returns the options of the sampler for the pipeline. ddpm uses the variance of a model that predicts one.
+noise::SamplerOptions options_of(const PipelineSource& source, const GivenSampler& given);
+
+/// Returns its plan. Errors: those of noise::plan_sampler().
+noise::SamplerPlan plan_of(const PipelineSource& source, const GivenSampler& given);
+
+}  // namespace colossal::run

@@ -1,0 +1,47 @@
+// Samples of pictures with the noise of which an autoencoder draws their latents.
+//
+//   run::LatentNoiseSamples samples(shapes, {.height = 32, .width = 32, .latent_channels = 4, .factor = 4});
+//
+// Fields, B rows: "images" fp32 [B, C, H, W], pixels in [-1, 1]; "noise" fp32 [B, latent channels, h, w], standard
+// normal numbers.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/data/batches.h"
+
+namespace colossal::run {
+
+/// Options of LatentNoiseSamples.
+struct LatentNoiseOptions {
+  int64_t channels = 3, height = 0, width = 0;  ///< of pictures
+  int64_t latent_channels = 0;
+  int64_t factor = 1;        ///< pixels of a side for each cell of a latent
+  bool mirror = false;       ///< true = every second picture on average is mirrored left to right
+  bool is_held_out = false;  ///< true = the noise of a sample depends on its index alone, and no picture is mirrored
+};
+
+/// Returns a batch of those fields, zeros. `device` may be meta.
+tensor::Batch latent_noise_batch(int64_t rows, const LatentNoiseOptions& options, at::Device device = at::kCPU);
+
+/// Adds noise to samples with the field "images", whose pixels are in [-1, 1]. Noise and mirror image are pure
+/// functions of (seed, epoch, sample).
+class LatentNoiseSamples final : public data::Samples {
+ public:
+  LatentNoiseSamples(std::shared_ptr<const data::Samples> pictures, const LatentNoiseOptions& options);
+  int64_t count() const override { return pictures_->count(); }
+  tensor::Batch make(int64_t rows) const override { return latent_noise_batch(rows, options_); }
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
+  nlohmann::json traits() const override;
+  std::vector<std::string> take_notices() const override { return pictures_->take_notices(); }
+
+ private:
+  std::shared_ptr<const data::Samples> pictures_;
+  LatentNoiseOptions options_;
+};
+
+}  // namespace colossal::run

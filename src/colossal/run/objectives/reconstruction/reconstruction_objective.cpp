@@ -1,0 +1,145 @@
+#include "colossal/run/objectives/reconstruction/reconstruction_objective.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/data/pictures/shapes.h"
+#include "colossal/run/objectives/built_in.h"
+#include "colossal/run/objectives/class_pictures.h"
+#include "colossal/run/objectives/text_data.h"
+#include "colossal/run/unused_keys.h"
+
+namespace colossal::run {
+namespace {
+
+/// Sets the sides to those of data.size, if it is given.
+void set_sides(const std::vector<int64_t>& size, LatentNoiseOptions& options) {
+  if (size.empty()) return;
+  require(size.size() == 2, "data", "size must be a width and a height: got ", size.size(), " numbers");
+  options.width = size[0], options.height = size[1];
+  const auto nearest = [&](int64_t side) {
+    return std::max<int64_t>(1, (side + options.factor / 2) / options.factor) * options.factor;
+  };
+  require(size[0] % options.factor == 0 && size[1] % options.factor == 0, "data", "size must be divisible by ",
+          options.factor, ", the pixels of a side for a cell of the latent: got [", size[0], ", ", size[1],
+          "]; nearest: [", nearest(size[0]), ", ", nearest(size[1]), "]");
+}
+
+/// Returns the pictures of the batch as the model reconstructs them, [B, pixels, channels].
+at::Tensor wanted_pixels(const at::Tensor& like, const nn::ForwardContext& step) {
+  const at::Tensor pictures = step.batch->at("images").to(like.device(), /*non_blocking=*/true);
+  return pictures.to(like.scalar_type()).flatten(2).transpose(1, 2);
+}
+
+}  // namespace
+
+ReconstructionObjective::ReconstructionObjective(const Config&, const OwnTables& tables,
+                                                 const models::ModelShape& shape)
+    : keys_(tables.as<ReconstructionKeys>(kReconstruction)) {
+  const models::AutoencoderSizes sizes = models::autoencoder_of(shape);
+  const auto data = tables.data<ReconstructionDataKeys>();
+  options_ = {.channels = sizes.pixel_channels,
+              .height = sizes.height,
+              .width = sizes.width,
+              .latent_channels = sizes.channels,
+              .factor = sizes.factor,
+              .mirror = data.mirror};
+  set_sides(data.size, options_);
+  require(keys_.l1 > 0 || keys_.kl > 0, "reconstruction", "l1 or kl must be above 0: got 0 for both; set l1 = 1");
+}
+
+OpenedData ReconstructionObjective::open(const DataRequest& request) const {
+  const Config& config = request.config;
+  check_unused_data_keys(config.data, {.images = true});
+  const bool are_there = data::parse_builtin_shapes(config.data.path) || data::PictureFolder::is_one(config.data.path);
+  require(are_there, "data", "path must be \"builtin-shapes\", or a folder with pictures in folders: got ",
+          config.data.path);
+  // Pixels of [0, 1] become those of [-1, 1].
+  OpenedData data = open_class_pictures(config, {.count = 0, .channels = options_.channels},
+                                        {.width = options_.width,
+                                         .height = options_.height,
+                                         .mean = std::vector<double>(3, 0.5),
+                                         .deviation = std::vector<double>(3, 0.5),
+                                         .middle = 1,
+                                         .on_error = on_error_of(config.data)});
+  LatentNoiseOptions held_out = options_;
+  held_out.is_held_out = true;
+  data.training = std::make_shared<LatentNoiseSamples>(std::move(data.training), options_);
+  if (data.held_out) data.held_out = std::make_shared<LatentNoiseSamples>(std::move(data.held_out), held_out);
+  data.class_names.clear();  // the model has no classes
+  data.threads = static_cast<int>(config.data.threads);
+  return data;
+}
+
+tensor::Batch ReconstructionObjective::example(int64_t rows) const {
+  return latent_noise_batch(rows, options_, at::kMeta);
+}
+
+void ReconstructionObjective::check(const tensor::Batch& batch) const {
+  const at::Tensor &images = batch.at("images"), &noise = batch.at("noise");
+  require(images.dim() == 4 && images.size(1) == options_.channels && images.size(2) % options_.factor == 0 &&
+              images.size(3) % options_.factor == 0,
+          "data", "images must be [B, ", options_.channels, ", H, W] with sides that ", options_.factor,
+          " divides: got ", images.sizes());
+  require(noise.dim() == 4 && noise.size(1) == options_.latent_channels &&
+              noise.size(2) * options_.factor == images.size(2) && noise.size(3) * options_.factor == images.size(3),
+          "data", "noise must be [B, ", options_.latent_channels, ", H / ", options_.factor, ", W / ", options_.factor,
+          "] of images of ", images.sizes(), ": got ", noise.sizes());
+}
+
+int64_t ReconstructionObjective::tokens(const tensor::Batch& batch, const models::ModelShape&) const {
+  const at::Tensor& images = batch.at("images");
+  return images.size(0) * images.size(2) * images.size(3);
+}
+
+ReconstructionObjective::Terms ReconstructionObjective::terms(const models::States& end,
+                                                              const nn::ForwardContext& step) const {
+  const at::Tensor& pixels = end.at(models::AutoencoderStates::hidden);
+  const at::Tensor apart = pixels - wanted_pixels(pixels, step);
+  const std::vector<at::Tensor> moments = end.at(models::AutoencoderStates::moments).chunk(2, -1);
+  const at::Tensor &mean = moments[0], &log_variance = moments[1];
+  const at::Tensor divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum({1, 2}) / 2;
+  return {.l1 = (apart * apart.detach().sign()).mean({1, 2}),  // in C++, abs cannot run on sizes alone
+          .kl = divergence / static_cast<double>(pixels.size(1) * pixels.size(2))};
+}
+
+at::Tensor ReconstructionObjective::losses(const Terms& terms) const {
+  return keys_.l1 * terms.l1 + keys_.kl * terms.kl;
+}
+
+at::Tensor ReconstructionObjective::loss(const models::Model&, const models::States& end,
+                                         const nn::ForwardContext& step) const {
+  return losses(terms(end, step)).sum();
+}
+
+at::Tensor ReconstructionObjective::evaluate(const models::Model&, const models::States& end,
+                                             const nn::ForwardContext& step) const {
+  const Terms of_rows = terms(end, step);
+  const at::Tensor& pixels = end.at(models::AutoencoderStates::hidden);
+  const at::Tensor error = (pixels.clamp(-1, 1) - wanted_pixels(pixels, step)).square().mean({1, 2});
+  const at::Tensor decibels = (error.clamp_min(1e-12) / 4).log10() * -10;  // of pixels whose range is 2
+  return at::stack({losses(of_rows).sum(), of_rows.l1.sum(), of_rows.kl.sum(), decibels.sum()});
+}
+
+std::vector<Metric> ReconstructionObjective::metrics(const std::vector<double>& sums, double weight) const {
+  std::vector<Metric> rows = Objective::metrics(sums, weight);
+  const char* const plot = "Held-out reconstruction";
+  rows.push_back(
+      {.name = "eval_l1", .value = mean_of(sums.at(1), weight), .plot = plot, .legend = "distance of pixels"});
+  rows.push_back({.name = "eval_kl", .value = mean_of(sums.at(2), weight), .plot = plot, .legend = "divergence"});
+  rows.push_back({.name = "eval_psnr",
+                  .value = mean_of(sums.at(3), weight),
+                  .unit = "dB",
+                  .plot = "Held-out signal-to-noise ratio"});
+  return rows;
+}
+
+std::unique_ptr<Objective> make_reconstruction(const Config& config, const OwnTables& tables,
+                                               const models::ModelShape& shape) {
+  return std::make_unique<ReconstructionObjective>(config, tables, shape);
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,26 @@
+// The adapters of a file for a pipeline (checkpoint/peft/pipeline_file.h) that belong to one of its models, by the
+// names of that model's modules.
+//
+//   const auto found = run::adapters_of_part(*source.peft, modules, shape);
+//   modules.linear()[found.front().module].name;      // "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"
+#pragma once
+#include <vector>
+
+#include "colossal/checkpoint/peft/folder.h"
+#include "colossal/models/shape.h"
+#include "colossal/run/adapter_modules.h"
+#include "colossal/run/adapter_source.h"
+
+namespace colossal::run {
+
+/// Returns the adapters of a folder with is_of_pipeline() that belong to the model of `shape`: a model that draws, or a
+/// text encoder. Adapters of the other parts of a pipeline are left out. Names without the prefix of a part belong to
+/// the model that draws.
+/// Errors ("adapter"): layers that no part has, all listed; a layer of another size, which belongs to another base.
+std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
+                                            const models::ModelShape& shape);
+
+/// Returns true if the folder has adapters of a text encoder.
+bool has_text_adapters(const checkpoint::PeftFolder& folder);
+
+}  // namespace colossal::run

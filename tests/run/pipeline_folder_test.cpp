@@ -1,0 +1,115 @@
+// Folders of pipelines: their parts, what is left out, what is refused, and the index that is written.
+#include "colossal/run/objectives/diffusion/pipeline_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "colossal/base/json.h"
+#include "support/temporary_folder.h"
+#include "support/thrown_message.h"
+
+namespace colossal::run::pipeline_folder_test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Returns the index of the published folder of Stable Diffusion 1.5, with changes.
+json stable_diffusion(const json& changes = json::object()) {
+  json index = json::parse(R"({"_class_name": "StableDiffusionPipeline", "_diffusers_version": "0.6.0",
+      "feature_extractor": ["transformers", "CLIPImageProcessor"],
+      "safety_checker": ["stable_diffusion", "StableDiffusionSafetyChecker"],
+      "scheduler": ["diffusers", "PNDMScheduler"], "text_encoder": ["transformers", "CLIPTextModel"],
+      "tokenizer": ["transformers", "CLIPTokenizer"], "unet": ["diffusers", "UNet2DConditionModel"],
+      "vae": ["diffusers", "AutoencoderKL"]})");
+  index.update(changes);
+  return index;
+}
+
+class PipelineFolders : public testing::Test {
+ protected:
+  /// Writes an index, and folders for the parts, and reads the pipeline.
+  PipelineFolder read(const json& index, const std::string& lacks = "") const {
+    folder_.write("model_index.json", index.dump());
+    for (const char* part : {"unet", "transformer", "vae", "text_encoder", "tokenizer", "scheduler"})
+      std::filesystem::create_directories(folder_ / part);
+    if (!lacks.empty()) std::filesystem::remove_all(folder_ / lacks);
+    return read_pipeline(folder_.path());
+  }
+  std::string message(const json& index, const std::string& lacks = "") const {
+    return test::thrown_message([&] { read(index, lacks); });
+  }
+  test::TemporaryFolder folder_;
+};
+
+std::vector<std::string> names(const PipelineFolder& pipeline) {
+  std::vector<std::string> all;
+  for (const PipelinePart& part : pipeline.parts) all.push_back(part.name);
+  return all;
+}
+
+TEST_F(PipelineFolders, HaveTheirPartsAndNoticesOfThoseThatAreNotRead) {
+  const PipelineFolder pipeline = read(stable_diffusion({{"image_encoder", {nullptr, nullptr}}}));
+  EXPECT_THAT(names(pipeline), ElementsAre("scheduler", "text_encoder", "tokenizer", "unet", "vae"));
+  EXPECT_EQ(pipeline.denoiser().class_name, "UNet2DConditionModel");
+  EXPECT_EQ(pipeline.at("vae").folder, folder_ / "vae");
+  EXPECT_THAT(pipeline.notices,
+              ElementsAre(HasSubstr("feature_extractor is not read"), HasSubstr("safety_checker is not read")));
+}
+
+TEST_F(PipelineFolders, LackPartsThatAreNull) {
+  const PipelineFolder pipeline = read(stable_diffusion({{"safety_checker", {nullptr, nullptr}},
+                                                         {"vae", {nullptr, nullptr}},
+                                                         {"requires_safety_checker", false},
+                                                         {"feature_extractor", nullptr}}),
+                                       "vae");
+  EXPECT_EQ(pipeline.find("vae"), nullptr);
+  EXPECT_THAT(pipeline.notices, ElementsAre());
+  EXPECT_THAT(test::thrown_message([&] { pipeline.at("vae"); }), HasSubstr("must have the part vae"));
+}
+
+TEST_F(PipelineFolders, HaveTheNamesOfTheClassesOfADit) {
+  const json index = json::parse(R"({"_class_name": "DiTPipeline", "scheduler": ["diffusers", "DDIMScheduler"],
+      "transformer": ["diffusers", "DiTTransformer2DModel"], "vae": [null, null],
+      "id2label": {"0": "tench, Tinca tinca", "1": "goldfish"}})");
+  const PipelineFolder pipeline = read(index);
+  EXPECT_THAT(pipeline.class_names, ElementsAre("tench, Tinca tinca", "goldfish"));
+  EXPECT_EQ(pipeline.denoiser().name, "transformer");
+  json without = index_of(pipeline);
+  without.erase("_diffusers_version");
+  EXPECT_EQ(without, index);
+  json gap = index;
+  gap["id2label"].erase("0");
+  EXPECT_THAT(message(gap), HasSubstr("got none for 0"));
+}
+
+TEST_F(PipelineFolders, LeaveOutThePartsThatAreNotRead) {
+  const PipelineFolder pipeline = read(stable_diffusion());
+  const json index = index_of(pipeline);
+  for (const char* part : {"safety_checker", "feature_extractor", "image_encoder"})
+    EXPECT_EQ(index.at(part), json({nullptr, nullptr})) << part;
+  EXPECT_EQ(index.at("requires_safety_checker"), false);
+  EXPECT_EQ(names(read(index)), names(pipeline));
+  EXPECT_EQ(index.at("tokenizer"), stable_diffusion().at("tokenizer"));
+}
+
+TEST_F(PipelineFolders, NameWhatIsWrong) {
+  EXPECT_THAT(message(stable_diffusion({{"_class_name", "StableDiffusionPipelin"}})),
+              HasSubstr("did you mean `StableDiffusionPipeline`?"));
+  EXPECT_THAT(message(stable_diffusion({{"_class_name", "FluxPipeline"}})), HasSubstr("got FluxPipeline"));
+  EXPECT_THAT(message(stable_diffusion({{"unet", {"diffusers", "UNet2DConditionModul"}}})),
+              AllOf(HasSubstr("unet must be of the class"), HasSubstr("did you mean `UNet2DConditionModel`?")));
+  EXPECT_THAT(message(stable_diffusion({{"unet", {"own_code", "UNet2DConditionModel"}}})), HasSubstr("is not run"));
+  EXPECT_THAT(message(stable_diffusion({{"text_encoder_2", {"transformers", "CLIPTextModel"}}})),
+              HasSubstr("got text_encoder_2, did you mean `text_encoder`?"));
+  EXPECT_THAT(message(stable_diffusion({{"vae", "AutoencoderKL"}})), HasSubstr("must be a pair"));
+  EXPECT_THAT(message(stable_diffusion(), "text_encoder"), HasSubstr("must have the folder text_encoder"));
+  EXPECT_THAT(test::thrown_message([&] { read_pipeline(folder_ / "none"); }), HasSubstr("model_index.json"));
+}
+
+}  // namespace
+}  // namespace colossal::run::pipeline_folder_test
