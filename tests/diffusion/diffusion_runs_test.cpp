@@ -106,7 +106,7 @@ TEST_F(DiffusionRuns, RefuseKeysThatDoNotFit) {
   EXPECT_THAT(refused({"--diffusion.times=mode"}), HasSubstr("flow"));
   EXPECT_THAT(refused({"--diffusion.shift=3"}), HasSubstr("flow"));
   EXPECT_THAT(refused({"--diffusion.target=flow", "--diffusion.schedule=linear"}), HasSubstr("schedule"));
-  EXPECT_THAT(refused({"--data.size=10,8"}), HasSubstr("[8, 8]"));
+  EXPECT_THAT(refused({"--data.size=10,8"}), HasSubstr("8x8: got 10x8"));
   EXPECT_THAT(refused({"--model.width=10"}), HasSubstr("divisible by patch"));
   EXPECT_THAT(refused({"--model.classes=4"}), HasSubstr("set model.classes"));
   EXPECT_THAT(refused({"--data.path=builtin-shape"}), HasSubstr("builtin-shapes"));

@@ -6,8 +6,8 @@
 
 #include "colossal/diffusion/draw_options.h"
 #include "colossal/diffusion/drawn_class.h"
-#include "colossal/diffusion/run_sampler.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "diffusion/diffusion_runs.h"
 #include "support/thrown_message.h"
 
@@ -16,6 +16,14 @@ namespace {
 
 using testing::HasSubstr;
 using Flags = std::vector<std::string>;
+
+/// Returns the plan of a sampler for the model of a run.
+noise::SamplerPlan plan_for(const run::DiffusionObjective& objective, const noise::SamplerOptions& sampler) {
+  noise::SamplerOptions options =
+      run::options_of(objective.pipeline(), {.sampler = sampler.sampler, .steps = sampler.steps});
+  options.variance = sampler.variance;
+  return noise::plan_sampler(noise::NoiseLevels(objective.keys().levels()), options);
+}
 
 class Drawings : public DiffusionRuns {
  protected:
@@ -26,7 +34,7 @@ class Drawings : public DiffusionRuns {
     train(config("drawn", flags), train::Start::Overwrite, 0, [&](train::Trainer& trainer, int rank) {
       const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
       for (const Drawing& drawing : drawings) {
-        const at::Tensor of_one = draw(trainer.engine().distributed(), plan_of(objective.keys(), sampler), drawing);
+        const at::Tensor of_one = draw(trainer.engine().distributed(), plan_for(objective, sampler), drawing);
         if (rank == 0) pictures.push_back(of_one);
       }
     });
@@ -79,7 +87,8 @@ TEST_F(Drawings, UseThePredictedVariance) {
   const at::Tensor learned = by(noise::Variance::Learned);
   train(config("chosen", flags), train::Start::Overwrite, 0, [](train::Trainer& trainer, int) {
     const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
-    EXPECT_TRUE(DrawOptions{.sampler = "ddpm"}.plan(objective).steps.front().learned) << "without being asked for";
+    EXPECT_TRUE(run::plan_of(objective.pipeline(), {.sampler = "ddpm"}).steps.front().learned)
+        << "without being asked for";
   });
   EXPECT_FALSE(is_near(learned, by(noise::Variance::Small)));
   EXPECT_FALSE(is_near(learned, by(noise::Variance::Large)));

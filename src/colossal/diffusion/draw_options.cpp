@@ -1,26 +1,49 @@
 #include "colossal/diffusion/draw_options.h"
 
+#include <charconv>
+
 #include "colossal/base/error.h"
-#include "colossal/base/join.h"
-#include "colossal/diffusion/run_sampler.h"
 
 namespace colossal::diffusion {
 
-constexpr int64_t kMaxPictures = 1 << 20;
+constexpr int64_t kMaxPictures = 1 << 20, kMaxSide = 1 << 16;
 
 void DrawOptions::fields(Fields& f) {
-  f.text("class", drawn, "name or number of the class to draw");
+  f.text("prompt", prompt, "caption of the picture, for a model that reads text");
+  f.text("negative", negative, "caption of what the picture shall not show");
+  f.text("class", drawn, "name or number of the class to draw, for a model of classes");
+  f.text("size", size, "width and height in pixels, such as 512x512; default: those of the model");
   f.integer("count", count, "pictures", "number of pictures; picture k, from 0, has the seed + k", 1, kMaxPictures);
   f.integer("seed", seed, "", "seed of the noise");
   f.integer("steps", steps, "levels", "noise levels that the sampler visits", 1);
   f.text("sampler", sampler,
-         "ddpm, ddim, pndm, euler, euler-ancestral, heun, dpm++2m, dpm++2m-sde, unipc or flow; "
-         "default: flow for a flow, else ddim");
+         "ddpm, ddim, pndm, euler, euler-ancestral, heun, dpm++2m, dpm++2m-sde, unipc or flow; default: that of the "
+         "folder; of a run flow for a flow, else ddim");
   f.text("spacing", spacing, "how the noise levels are spread: leading, trailing or linspace; default: the sampler's");
   f.flag("karras", karras, "space the deviations of the noise as in 2206.00364");
   f.number("eta", eta, "", "ddim: share of the noise of ddpm that each step adds", 0, 1);
-  f.number("guidance", guidance, "", "weight of classifier-free guidance; 1 = none, 0 = that of the run", 0);
+  f.number("guidance", guidance, "", "weight of classifier-free guidance; 1 = none, 0 = that of the model", 0);
   f.number("rescale", rescale, "", "share of the deviation that guidance changed which is given back", 0, 1);
+  f.integer("clip-skip", clip_skip, "blocks", "last blocks of the text encoder that are left out", 0, 100);
+  f.text("image", image, "PNG or JPEG file from which drawing begins");
+  f.number("strength", strength, "of the steps", "with image: share of the steps that run; 1 = all, from noise alone",
+           0, 1);
+  f.text("mask", mask, "with image: PNG or JPEG file of its size; what is white there is painted anew");
+}
+
+ops::PictureSize DrawOptions::pixels() const {
+  if (size.empty()) return {};
+  int64_t width = 0, height = 0;
+  const char* const end = size.data() + size.size();
+  const auto [first, failed] = std::from_chars(size.data(), end, width);
+  bool is_size = failed == std::errc() && first != end && *first == 'x';
+  if (is_size) {
+    const auto [last, failed_too] = std::from_chars(first + 1, end, height);
+    is_size = failed_too == std::errc() && last == end;
+  }
+  require(is_size && width > 0 && height > 0 && width <= kMaxSide && height <= kMaxSide, "draw",
+          "size must be a width and a height in pixels, such as 512x512: got ", size);
+  return {height, width};
 }
 
 void DrawOptions::check(const std::string& where) const {
@@ -32,17 +55,18 @@ void DrawOptions::check(const std::string& where) const {
   in(eta >= 0 && eta <= 1, "eta", "between 0 and 1", eta);
   in(guidance >= 0, "guidance", "at least 0", guidance);
   in(rescale >= 0 && rescale <= 1, "rescale", "between 0 and 1", rescale);
-  require(!drawn.empty(), "draw", where, "the class to draw must be given: name it with --class");
-}
-
-noise::SamplerPlan DrawOptions::plan(const run::DiffusionObjective& objective) const {
-  const bool predicts = objective.sizes().outputs > objective.sizes().channels;
-  return plan_of(objective.keys(), {.sampler = sampler,
-                                    .spacing = spacing,
-                                    .steps = steps,
-                                    .karras = karras,
-                                    .eta = eta,
-                                    .variance = predicts ? noise::Variance::Learned : noise::Variance::Small});
+  in(clip_skip >= 0, "clip-skip", "at least 0", static_cast<double>(clip_skip));
+  in(strength > 0 && strength <= 1, "strength", "in (0, 1]", strength);
+  require(prompt.empty() != drawn.empty(), "draw", where,
+          drawn.empty() ? "what to draw must be given: name a caption with --prompt, or a class with --class"
+                        : "a picture must have a prompt or a class: got both");
+  require(mask.empty() || !image.empty(), "draw", where, "a mask must come with the image that it covers: got ", mask,
+          "; name it with --image");
+  try {
+    pixels();
+  } catch (const Error& error) {
+    throw Error("draw", where + error.message());
+  }
 }
 
 }  // namespace colossal::diffusion

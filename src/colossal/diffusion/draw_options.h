@@ -1,31 +1,38 @@
 // The options with which a picture is drawn. Commands take them as flags, lines of JSON and programs under the same
 // names.
 //
-//   DrawOptions options{.drawn = "star", .steps = 50};
+//   DrawOptions options{.prompt = "a red circle", .steps = 50};
 //   options.check();
 #pragma once
 #include <cstdint>
 #include <string>
 
 #include "colossal/base/fields.h"
-#include "colossal/noise/sampler.h"
-#include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/ops/convolution.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
 
 namespace colossal::diffusion {
 
 struct DrawOptions {
-  std::string drawn;  ///< "class": name or number of a class
+  std::string prompt, negative;  ///< captions: of the picture, and of what guidance leads away from
+  std::string drawn;             ///< "class": name or number of a class, of a model without captions
+  std::string size;              ///< "512x512": width and height in pixels; empty = those of the model
   int64_t count = 1, seed = 1, steps = 25;
-  std::string sampler, spacing;  ///< empty = those of the run
+  std::string sampler, spacing;  ///< empty = those of the pipeline
   bool karras = false;
-  double eta = 0, guidance = 0, rescale = 0;  ///< guidance: 0 = that of the run
+  double eta = 0, guidance = 0, rescale = 0;  ///< guidance: 0 = that of the pipeline
+  int64_t clip_skip = 0;                      ///< last blocks of the text encoder that are left out
+  std::string image, mask;                    ///< files: a picture to begin from, and where it is painted anew
+  double strength = 0.8;                      ///< with an image: share of the steps that run
   void fields(Fields& f);
 
-  /// Errors ("draw"): numbers out of range. `where` begins the message, such as the line of a file; may be empty.
+  /// Errors ("draw"): numbers out of range; options that do not fit each other. `where` begins the message, such as the
+  /// line of a file; may be empty.
   void check(const std::string& where = "") const;
-  /// Returns the plan of the sampler for the model of a run; ddpm uses the variance of a model that predicts one.
-  /// Errors: those of plan_of().
-  noise::SamplerPlan plan(const run::DiffusionObjective& objective) const;
+  /// Returns the options of the sampler.
+  run::GivenSampler given() const { return {sampler, spacing, steps, karras, eta, image.empty() ? 1 : strength}; }
+  /// Returns the size in pixels; zeros = that of the model. Errors ("draw"): a text that is no size.
+  ops::PictureSize pixels() const;
 };
 
 }  // namespace colossal::diffusion

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/not_finite.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/noise/guidance.h"
 #include "colossal/ops/random.h"
@@ -21,22 +22,35 @@ namespace {
 
 using tensor::Dim;
 
-/// Runs the passes of a drawing, with classes and without.
+/// Returns `x` and then its first rows again, up to `rows`: the layout may need more rows, whose results are not used.
+at::Tensor filled(const at::Tensor& x, int64_t rows) {
+  const int64_t count = x.size(0);
+  const std::vector<at::Tensor> copies(static_cast<size_t>((rows + count - 1) / count), x);
+  return at::cat(copies).narrow(0, 0, rows);
+}
+
+/// Runs the passes of a drawing, with classes or captions and without.
 class Predictor {
  public:
-  Predictor(distributed::DistributedModel& model, const Drawing& drawing)
+  Predictor(distributed::DistributedModel& model, const Drawing& drawing, const ops::PictureSize& size)
       : model_(model),
         shape_(model.decoding_model().shape),
         sizes_(models::denoiser_of(shape_)),
+        size_(size),
         guidance_(noise::guidance_factors(drawing.guidance)),
         rescale_(drawing.rescale),
-        is_guided_(drawing.guidance != 1) {
+        is_guided_(drawing.guidance != 1),
+        rows_(static_cast<int64_t>(drawing.seeds.size())),
+        beside_(drawing.beside) {
+    const int64_t parts = model.decoding_model().batch_parts, own = is_guided_ ? 2 * rows_ : rows_;
+    all_ = (own + parts - 1) / parts * parts;
+    if (sizes_.text > 0) {
+      text_ = filled(is_guided_ ? at::cat({drawing.told, drawing.untold}) : drawing.told, all_);
+      return;
+    }
     std::vector<int64_t> classes = drawing.classes;
-    rows_ = static_cast<int64_t>(classes.size());
     if (is_guided_) classes.insert(classes.end(), classes.size(), sizes_.classes);
-    // The layout may need more rows; their results are not used.
-    while (static_cast<int64_t>(classes.size()) % model.decoding_model().batch_parts != 0) classes.push_back(0);
-    classes_ = at::tensor(classes, at::kLong);
+    classes_ = filled(at::tensor(classes, at::kLong), all_);
   }
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
@@ -44,28 +58,43 @@ class Predictor {
 
   /// Returns the guided prediction [n, outputs, h, w] for the inputs [n, C, h, w].
   at::Tensor predict(const at::Tensor& inputs, double time) const {
-    const int64_t all = classes_.size(0);
-    std::vector<at::Tensor> copies(static_cast<size_t>((all + rows_ - 1) / rows_), inputs);
     tensor::Batch batch;
-    batch.add("noised", {at::cat(copies).narrow(0, 0, all), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-    batch.add("times", {at::full({all}, time, inputs.options()), {Dim::Row}});
-    batch.add("classes", {classes_, {Dim::Row}});
+    const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
+    batch.add("noised", {filled(read, all_), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+    batch.add("times", {at::full({all_}, time, inputs.options()), {Dim::Row}});
+    if (text_.defined())
+      batch.add("text", {text_, {Dim::Row, Dim::Other, Dim::Feature}});
+    else
+      batch.add("classes", {classes_, {Dim::Row}});
     const at::Tensor like =
-        at::empty({all, sizes_.outputs, sizes_.height, sizes_.width},
+        at::empty({all_, sizes_.outputs, size_.height, size_.width},
                   at::TensorOptions(model_.parameters().options().device).dtype(inputs.scalar_type()));
-    const at::Tensor outputs = model_
-                                   .everywhere(
-                                       nn::step_of(batch),
-                                       [&](int, const models::States& end, const nn::ForwardContext&) {
-                                         return models::predicted_picture(shape_, end.at(0)).to(inputs.scalar_type());
-                                       },
-                                       like)
-                                   .to(at::kCPU);
+    const at::Tensor outputs =
+        model_
+            .everywhere(
+                nn::step_of(batch),
+                [&](int, const models::States& end, const nn::ForwardContext&) {
+                  return models::predicted_picture(shape_, end.at(0), batch).to(inputs.scalar_type());
+                },
+                like)
+            .to(at::kCPU);
+    if (!outputs.isfinite().all().item<bool>()) refuse(batch);
     const at::Tensor told = outputs.narrow(0, 0, rows_);
     return is_guided_ ? guided(told, outputs.narrow(0, rows_, rows_)) : told;
   }
 
  private:
+  /// Throws the error for a prediction that is not finite. On all ranks alike, because the prediction is.
+  [[noreturn]] void refuse(const tensor::Batch& batch) const {
+    const models::Model& model = model_.decoding_model();
+    const auto count = static_cast<int64_t>(model.blocks.size());
+    std::string where = "a layer";  // of another stage of a pipeline
+    if (model.embed && model.norm &&
+        std::all_of(model.blocks.begin(), model.blocks.end(), [](const models::Block& b) { return bool(b); }))
+      where = models::first_not_finite(model, {.first = 0, .last = count}, {}, model_.ready(nn::step_of(batch)));
+    throw Error("draw", concat("the numbers of the model must be finite: ", where, " gives others",
+                               models::finite_remedy(model_.parameters().options().dtype)));
+  }
   at::Tensor guided(const at::Tensor& told, const at::Tensor& untold) const {
     at::Tensor both = guidance_.conditional * told + guidance_.unconditional * untold;
     if (rescale_ == 0) return both;
@@ -79,17 +108,18 @@ class Predictor {
   distributed::DistributedModel& model_;
   models::ModelShape shape_;
   models::DenoiserSizes sizes_;
+  ops::PictureSize size_;
   noise::GuidanceFactors guidance_;
   double rescale_;
   bool is_guided_;
-  int64_t rows_ = 0;
-  at::Tensor classes_;
+  int64_t rows_, all_ = 0;  // of the pictures, and of a pass
+  at::Tensor classes_, text_, beside_;
 };
 
 /// Returns standard normal numbers of each picture, [n, C, h, w], in fp32 and then in `dtype`.
-at::Tensor fresh_noise(const std::vector<uint64_t>& seeds, const models::DenoiserSizes& sizes, uint64_t step,
+at::Tensor fresh_noise(const std::vector<uint64_t>& seeds, const std::vector<int64_t>& of_one, uint64_t step,
                        at::ScalarType dtype) {
-  const std::vector<int64_t> of_one{sizes.channels, sizes.height, sizes.width}, start(3, 0);
+  const std::vector<int64_t> start(of_one.size(), 0);
   std::vector<at::Tensor> pictures;
   for (const uint64_t seed : seeds) {
     at::Tensor numbers = at::empty(of_one, at::kFloat);
@@ -125,43 +155,79 @@ at::Tensor with_variance(const at::Tensor& noise, const at::Tensor& variance, co
   return at::exp((share * logs.large + (1 - share) * logs.small) / 2) * noise;
 }
 
-void check(const Drawing& drawing, const models::DenoiserSizes& sizes) {
-  const size_t count = drawing.classes.size();
-  require(count > 0 && drawing.seeds.size() == count, "draw", "each picture must have a class and a seed: got ", count,
-          " classes and ", drawing.seeds.size(), " seeds");
-  for (const int64_t one : drawing.classes)
-    require(one >= 0 && one <= sizes.classes, "draw", "classes must be in [0, ", sizes.classes, "): got ", one);
-  const std::array<int64_t, 4> wanted{static_cast<int64_t>(count), sizes.channels, sizes.height, sizes.width};
-  require(!drawing.start.defined() || drawing.start.sizes() == at::IntArrayRef(wanted), "draw",
-          "the starting noise must have the sizes ", at::IntArrayRef(wanted), ": got ",
-          drawing.start.defined() ? drawing.start.sizes() : at::IntArrayRef());
+/// Returns the size in cells, after checks of what is drawn.
+ops::PictureSize checked_size(const Drawing& drawing, const models::DenoiserSizes& sizes) {
+  const auto count = static_cast<int64_t>(drawing.seeds.size());
+  const ops::PictureSize size = drawing.size.pixels() > 0 ? drawing.size : ops::PictureSize{sizes.height, sizes.width};
+  require(count > 0, "draw", "a drawing must have a seed for each picture: got none");
+  if (sizes.text == 0) {
+    require(drawing.classes.size() == drawing.seeds.size(), "draw", "each picture must have a class and a seed: got ",
+            drawing.classes.size(), " classes and ", count, " seeds");
+    for (const int64_t one : drawing.classes)
+      require(one >= 0 && one <= sizes.classes, "draw", "classes must be in [0, ", sizes.classes, "): got ", one);
+  }
+  for (const at::Tensor* text : {&drawing.told, &drawing.untold}) {
+    const bool is_needed = sizes.text > 0 && (text == &drawing.told || drawing.guidance != 1);
+    require(text->defined() == is_needed && (!is_needed || (text->dim() == 3 && text->size(0) == count)), "draw",
+            "a model that reads text must have the states of a caption for each of ", count,
+            " pictures, and only such a model: got ", text->defined() ? text->sizes() : at::IntArrayRef());
+  }
+  const auto check = [&](const at::Tensor& x, const char* what, int64_t channels) {
+    const std::array<int64_t, 4> wanted{count, channels, size.height, size.width};
+    require(!x.defined() || x.sizes() == at::IntArrayRef(wanted), "draw", what, " must have the sizes ",
+            at::IntArrayRef(wanted), ": got ", x.defined() ? x.sizes() : at::IntArrayRef());
+  };
+  check(drawing.start, "the starting noise", sizes.channels);
+  check(drawing.pictures, "the pictures to begin from", sizes.channels);
+  check(drawing.mask, "the mask", 1);
+  check(drawing.beside, "what the model reads beside the sample", sizes.beside);
+  require(drawing.beside.defined() == (sizes.beside > 0), "draw",
+          "a model that paints inside a mask must have a mask and a picture, and only such a model: got ",
+          drawing.beside.defined() ? "both" : "none");
+  require(!drawing.mask.defined() || drawing.pictures.defined(), "draw",
+          "a mask must come with the pictures that it keeps: got none");
+  return size;
+}
+
+/// Returns the given pictures at a noise level.
+at::Tensor noised(const at::Tensor& pictures, const noise::Mix& level, const at::Tensor& noise) {
+  return level.signal * pictures + level.noise * noise;
 }
 
 }  // namespace
 
 at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing) {
   const at::NoGradGuard no_grad;
-  const Predictor predictor(model, drawing);
-  const models::DenoiserSizes& sizes = predictor.sizes();
-  check(drawing, sizes);
+  const models::DenoiserSizes sizes = models::denoiser_of(model.decoding_model().shape);
+  const ops::PictureSize size = checked_size(drawing, sizes);
+  const Predictor predictor(model, drawing, size);
   const at::ScalarType dtype = predictor.dtype();
-  const auto fresh = [&](uint64_t step) { return fresh_noise(drawing.seeds, sizes, step, dtype); };
+  const auto host = [&](const at::Tensor& x) { return x.defined() ? x.to(at::kCPU, dtype) : x; };
+  const auto fresh = [&](uint64_t step) {
+    return fresh_noise(drawing.seeds, {sizes.channels, size.height, size.width}, step, dtype);
+  };
+  const at::Tensor noise = drawing.start.defined() ? host(drawing.start) : fresh(0), pictures = host(drawing.pictures),
+                   mask = host(drawing.mask);
   Parts parts;
-  parts.sample = plan.start_scale * (drawing.start.defined() ? drawing.start.to(at::kCPU, dtype) : fresh(0));
+  parts.sample = pictures.defined() ? noised(pictures, plan.steps.front().level, noise) : plan.start_scale * noise;
   parts.base = parts.sample;
-  uint64_t number = 0;
-  for (const noise::SamplerStep& step : plan.steps) {
-    ++number;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const noise::SamplerStep& step = plan.steps[i];
+    if (drawing.stop_requested && drawing.stop_requested()) throw StoppedDrawing();
     const at::Tensor predicted = predictor.predict(step.input_scale * parts.sample, step.time);
     parts.output = predicted.narrow(1, 0, sizes.channels);
     at::Tensor estimate = step.estimate.sample * parts.sample + step.estimate.output * parts.output;
     if (step.clip > 0) estimate = estimate.clamp(-step.clip, step.clip);
     parts.estimates.push_front(std::move(estimate));
-    if (step.next.noise != 0 || step.learned) parts.noise = fresh(number);
+    if (step.next.noise != 0 || step.learned) parts.noise = fresh(i + 1);
     at::Tensor next = combined(step.next, parts);
     if (step.learned)
       next += with_variance(parts.noise, predicted.narrow(1, sizes.channels, sizes.channels), *step.learned);
     if (step.next_base) parts.base = combined(*step.next_base, parts);
+    if (mask.defined()) {
+      const bool is_last = i + 1 == plan.steps.size();
+      next = mask * next + (1 - mask) * (is_last ? pictures : noised(pictures, plan.steps[i + 1].level, noise));
+    }
     parts.sample = std::move(next);
     if (!step.keeps_estimate) parts.estimates.pop_front();
     while (parts.estimates.size() > plan.history) parts.estimates.pop_back();

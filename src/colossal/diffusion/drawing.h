@@ -2,27 +2,49 @@
 //
 //   const noise::SamplerPlan plan = noise::plan_sampler(levels, {.sampler = "ddim", .steps = 25});
 //   const Drawing drawing{.classes = {3, 3}, .seeds = {1, 2}, .guidance = 4};
-//   const at::Tensor pictures = draw(model, plan, drawing);          // [2, C, h, w], pixels in [-1, 1]
+//   const at::Tensor pictures = draw(model, plan, drawing);          // [2, C, h, w], pixels in [-1, 1] or latents
 //   const data::Picture first = picture_of(pictures[0]);
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/noise/sampler.h"
+#include "colossal/ops/convolution.h"
 
 namespace colossal::diffusion {
 
 /// A request for n pictures.
 struct Drawing {
   std::vector<int64_t> classes{};  ///< the class of each picture; the null class is the one after the last
-  std::vector<uint64_t> seeds{};   ///< the seed of each picture
-  double guidance = 1;             ///< weight of classifier-free guidance (2207.12598); 1 = none, one pass a step
-  double rescale = 0;              ///< share of the deviation that guidance changed which is given back (2305.08891)
-  at::Tensor start{};              ///< standard normal noise [n, C, h, w]; undefined = drawn from the seeds
+  /// Of a model that reads text, in place of classes: the states of each picture's caption, and of the captions that
+  /// guidance leads away from, [n, tokens, text] each
+  at::Tensor told{}, untold{};
+  std::vector<uint64_t> seeds{};  ///< the seed of each picture
+  ops::PictureSize size{};        ///< of the pictures, in cells; zeros = that of the model
+  double guidance = 1;            ///< weight of classifier-free guidance (2207.12598); 1 = none, one pass a step
+  double rescale = 0;             ///< share of the deviation that guidance changed which is given back (2305.08891)
+  at::Tensor start{};             ///< standard normal noise [n, C, h, w]; undefined = drawn from the seeds
+  /// Pictures from which drawing begins, [n, C, h, w] as the model draws them, noised as the first step of the plan
+  /// says (2108.01073); undefined = noise alone
+  at::Tensor pictures{};
+  /// Where they are painted anew, [n, 1, h, w] of 0 and 1: after each step the rest becomes that of `pictures`, noised
+  /// (RePaint without its jumps, 2201.09865). Undefined = everywhere
+  at::Tensor mask{};
+  /// Of a model with DenoiserSizes::beside: what it reads beside each sample, [n, beside, h, w]
+  at::Tensor beside{};
+  std::function<bool()> stop_requested{};  ///< true = end after the step, with StoppedDrawing; null = never
+};
+
+/// Error for a drawing that Drawing::stop_requested ended.
+class StoppedDrawing : public Error {
+ public:
+  StoppedDrawing() : Error("draw", "the drawing was stopped") {}
 };
 
 /// Draws pictures and returns them, [n, C, h, w] in fp32 (fp64 from a model in fp64) on the host, the same on every
@@ -31,7 +53,8 @@ struct Drawing {
 /// Noise:         of a picture depends on (seed, step) alone, so a picture does not depend on those beside it but for
 ///                the rounding of products.
 /// Communication: that of DistributedModel::everywhere() in each step. All ranks of a replica call it alike.
-/// Errors ("draw"): other numbers of classes than seeds; a class that the model does not have; a start of other sizes.
+/// Errors ("draw"): other numbers of classes or captions than seeds; a class that the model does not have; tensors of
+///                  other sizes; StoppedDrawing.
 at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing);
 
 /// Returns pixels [3, h, w] in [-1, 1] as a picture: clamped, and rounded to 8 bits.

@@ -1,83 +1,129 @@
 #include "colossal/diffusion/exported_pipeline.h"
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/models/families/dit.h"
+#include "colossal/diffusion/own_model.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/external_names.h"
+#include "colossal/run/objectives/diffusion/pipeline_folder.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+#include "colossal/run/objectives/diffusion/scheduler_config.h"
+#include "colossal/run/stored_config.h"
 
 namespace colossal::diffusion {
 namespace {
 
 using nlohmann::json;
+namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = int64_t{5} << 30;
-constexpr char kVersion[] = "0.42.1";  // the version of diffusers that has these keys
 
-/// Returns the scheduler that draws as the run does by default. Errors ("export"): a target that diffusers lacks.
-json scheduler_of(const run::DiffusionKeys& keys) {
-  const noise::Target target = keys.noise_target();
-  require(target != noise::Target::Edm, "export",
-          "no scheduler of diffusers draws with a model of this kind: got diffusion.target = \"edm\"; train with "
-          "another target");
-  if (target == noise::Target::Flow)
-    return {{"_class_name", "FlowMatchEulerDiscreteScheduler"},
-            {"_diffusers_version", kVersion},
-            {"num_train_timesteps", keys.steps},
-            {"shift", keys.flow().shift}};
-  const bool is_cosine = keys.schedule == "cosine";
-  const json schedule = is_cosine ? "squaredcos_cap_v2" : keys.schedule == "linear" ? "linear" : "scaled_linear";
-  const noise::NoiseLevels levels(keys.levels());
-  return {{"_class_name", "DDIMScheduler"},
-          {"_diffusers_version", kVersion},
-          {"num_train_timesteps", keys.steps},
-          {"beta_schedule", schedule},
-          {"beta_start", levels.options().beta_start},
-          {"beta_end", levels.options().beta_end},
-          {"prediction_type", target == noise::Target::V ? "v_prediction" : noise::name_of(target)},
-          {"rescale_betas_zero_snr", keys.zero_terminal_snr},
-          {"clip_sample", true},
-          {"clip_sample_range", 1.0},
-          {"set_alpha_to_one", true},
-          {"steps_offset", 0},
-          {"timestep_spacing", "leading"}};
+/// Returns the scheduler that draws as a run on pixels does by default.
+json scheduler_of(const run::DiffusionObjective& objective) {
+  return run::scheduler_json({.keys = objective.keys(), .sampler = objective.pipeline().sampler});
 }
 
-json index_of(const json& scheduler, const std::vector<std::string>& names) {
-  json index{{"_class_name", "DiTPipeline"},
-             {"_diffusers_version", kVersion},
-             {"transformer", {"diffusers", "DiTTransformer2DModel"}},
-             {"scheduler", {"diffusers", scheduler.at("_class_name")}},
-             {"vae", {nullptr, nullptr}}};
-  for (size_t i = 0; i < names.size(); ++i) index["id2label"][std::to_string(i)] = names[i];
-  return index;
+/// Returns true for files that hold weights as Python objects, which run code when they are opened.
+bool is_pickle(const fs::path& file) {
+  const std::string end = file.extension();
+  return end == ".bin" || end == ".pt" || end == ".pth" || end == ".ckpt" || end == ".pkl";
+}
+
+/// Copies the files of a part. Weights of an earlier export would be read with those of this one, so they go first.
+void copy_part(const std::string& from, const std::string& to) {
+  fs::remove_all(to);
+  create_folder(to);
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(from))
+      if (entry.is_regular_file() && !is_pickle(entry.path()))
+        fs::copy_file(entry.path(), fs::path(to) / entry.path().filename());
+  } catch (const fs::filesystem_error& error) {
+    throw Error("file", concat("cannot copy ", from, " to ", to, ": ", error.code().message()));
+  }
+}
+
+/// Writes the folder of a part that the run does not train, on one rank.
+void export_part(const std::string& part, uint64_t seed, const std::string& to, comm::World& world,
+                 const run::Program& program) {
+  if (fs::exists(part + "/config.json") && !run::is_run(part)) return copy_part(part, to);
+  OwnModel model(part, world, at::kCPU, {.seed = seed}, program);
+  const models::ModelShape& shape = model.model().shape;
+  fs::remove_all(to);
+  create_folder(to);
+  checkpoint::export_weights(to, model.parameters(), run::external_names(shape), shape.architecture->to_json()(shape),
+                             model.alone(), kMaxFileBytes);
+}
+
+/// Writes the folder of the model in a pipeline, which `prepare` begins on rank 0.
+void export_denoiser(const std::string& folder, distributed::DistributedModel& model, comm::Group& world,
+                     at::ScalarType dtype, const std::function<void()>& prepare) {
+  const models::ModelShape& shape = model.model().shape;
+  const models::Diffusers& form = shape.architecture->diffusers;
+  const std::string part = concat(folder, "/", form.part);
+  json config;
+  checkpoint::ExternalNames names;
+  comm::agree(world, at::kCPU, [&] {
+    require(!form.pipeline.empty(), "export", "diffusers has no pipeline that draws with a ", shape.architecture->name);
+    config = form.to_json(shape);
+    names = run::external_names(shape);
+    prepare();
+    if (world.rank() == 0) create_folder(part);
+  });
+  checkpoint::export_weights(part, model.parameters(), names, config, world, kMaxFileBytes, dtype);
 }
 
 }  // namespace
 
-void export_pipeline(const std::string& folder, distributed::DistributedModel& model,
-                     const run::DiffusionObjective& objective, comm::Group& world, at::ScalarType dtype) {
-  const models::ModelShape& shape = model.model().shape;
-  json config, scheduler;
-  checkpoint::ExternalNames names{.stem = "diffusion_pytorch_model", .writes_copies = true};
-  comm::agree(world, at::kCPU, [&] {
-    config = models::dit_to_diffusers(shape);
-    scheduler = scheduler_of(objective.keys());
-    names.names = models::dit_diffusers_names(shape);
-    names.copies = models::dit_diffusers_copies(shape);
+void export_pipeline_from(const std::string& from, const std::string& folder, distributed::DistributedModel& model,
+                          comm::Group& world, at::ScalarType dtype) {
+  export_denoiser(folder, model, world, dtype, [&] {
+    const run::PipelineFolder source = run::read_pipeline(from);
     if (world.rank() != 0) return;
-    create_folder(folder + "/transformer");
+    create_folder(folder);
+    for (const run::PipelinePart& part : source.parts)
+      if (part.name != source.denoiser().name) copy_part(part.folder, concat(folder, "/", part.name));
+    write_file(folder + "/model_index.json", run::index_of(source).dump(2) + "\n");
+  });
+}
+
+std::vector<std::string> export_pipeline(const std::string& folder, distributed::DistributedModel& model,
+                                         const run::DiffusionObjective& objective, comm::Mesh& mesh,
+                                         at::ScalarType dtype, const run::Program& program) {
+  const models::Diffusers& form = model.model().shape.architecture->diffusers;
+  const run::PipelineSource& source = objective.pipeline();
+  std::vector<std::string> notices;
+  export_denoiser(folder, model, mesh.all(), dtype, [&] {
+    const json scheduler = scheduler_of(objective);
+    run::PipelineFolder index{
+        .class_name = form.pipeline,
+        .parts = {{.name = form.part, .library = "diffusers", .class_name = form.class_name},
+                  {.name = "scheduler", .library = "diffusers", .class_name = scheduler["_class_name"]}},
+        .class_names = objective.class_names()};
+    if (source.has_latents()) index.parts.push_back({"vae", "diffusers", "AutoencoderKL", ""});
+    if (source.reads_text()) index.parts.push_back({"text_encoder", "transformers", "CLIPTextModel", ""});
+    const bool has_tokenizer = source.reads_text() && source.tokenizer != "bytes";
+    if (has_tokenizer) index.parts.push_back({"tokenizer", "transformers", "CLIPTokenizer", ""});
+    if (source.reads_text() && !has_tokenizer)
+      notices.push_back(
+          "captions are bytes, for which diffusers has no tokenizer: the pipeline is written without one");
+    const json written = run::index_of(index);
+    if (mesh.all().rank() != 0) return;
     create_folder(folder + "/scheduler");
-  });
-  checkpoint::export_weights(folder + "/transformer", model.parameters(), names, config, world, kMaxFileBytes, dtype);
-  comm::agree(world, at::kCPU, [&] {
-    if (world.rank() != 0) return;
     write_file(folder + "/scheduler/scheduler_config.json", scheduler.dump(2) + "\n");
-    write_file(folder + "/model_index.json", index_of(scheduler, objective.class_names()).dump(2) + "\n");
+    if (source.has_latents()) export_part(source.vae, source.seed, folder + "/vae", mesh.world(), program);
+    if (source.reads_text())
+      export_part(source.text_encoder, source.seed, folder + "/text_encoder", mesh.world(), program);
+    if (has_tokenizer) copy_part(source.tokenizer, folder + "/tokenizer");
+    write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });
+  return notices;
 }
 
 }  // namespace colossal::diffusion

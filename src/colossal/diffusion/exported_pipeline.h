@@ -1,22 +1,34 @@
 // Writes a model that draws as the folder of a pipeline of diffusers: model_index.json, and a folder for each part.
 //
-//   export_pipeline("out", *saved.model, objective, mesh.group("data"), at::kFloat);
+//   export_pipeline("out", *saved.model, objective, mesh, at::kFloat, program);
 //   // Python: DiTTransformer2DModel.from_pretrained("out", subfolder="transformer")
 #pragma once
 #include <c10/core/ScalarType.h>
 
 #include <string>
+#include <vector>
 
 #include "colossal/comm/group.h"
+#include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/program.h"
 
 namespace colossal::diffusion {
 
-/// Writes the folders `transformer` and `scheduler`, and model_index.json with the names of the classes.
-/// Communication: that of checkpoint::export_weights(): every rank of `world` calls it.
+/// Writes the folder of the model (models::Diffusers::part), `scheduler`, the autoencoder and the text encoder of the
+/// pipeline with its tokenizer, and model_index.json with the names of the classes. Folders of parts are copied; those
+/// of runs and presets are written. A byte tokenizer has no form in diffusers, and is left out.
+/// Communication: that of checkpoint::export_weights(): every rank of `mesh` calls it. Returns lines for the user.
 /// Errors ("export"): a model or a target that diffusers 0.42 does not have, with the key. Errors of export_weights().
-void export_pipeline(const std::string& folder, distributed::DistributedModel& model,
-                     const run::DiffusionObjective& objective, comm::Group& world, at::ScalarType dtype);
+std::vector<std::string> export_pipeline(const std::string& folder, distributed::DistributedModel& model,
+                                         const run::DiffusionObjective& objective, comm::Mesh& mesh,
+                                         at::ScalarType dtype, const run::Program& program);
+
+/// Writes the pipeline of the folder `from` with the weights of `model`, its denoiser: the files of all other parts are
+/// copied as they are, but for pickles. Communication and errors: as export_pipeline(), ("pipeline") those of
+/// run::read_pipeline(), ("file") a file that cannot be copied.
+void export_pipeline_from(const std::string& from, const std::string& folder, distributed::DistributedModel& model,
+                          comm::Group& world, at::ScalarType dtype);
 
 }  // namespace colossal::diffusion

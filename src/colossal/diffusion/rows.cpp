@@ -1,13 +1,20 @@
 #include "colossal/diffusion/rows.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "colossal/comm/agreement.h"
 #include "colossal/diffusion/drawing.h"
 #include "colossal/diffusion/drawn_class.h"
-#include "colossal/diffusion/run_sampler.h"
+#include "colossal/diffusion/latent_filling.h"
+#include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/latents_of_run.h"
+#include "colossal/run/resolve_shape.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/rank_inputs.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::diffusion {
@@ -16,33 +23,76 @@ namespace {
 constexpr int64_t kSamples = 4, kSteps = 25;
 
 /// Draws training.sample_prompt, or the first class, four times.
-std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::ShowText&) {
+std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::Program& program) {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
   if (objective == nullptr) return {};
   const run::Config& config = trainer.config();
+  const run::PipelineSource& source = objective->pipeline();
   const std::string& prompt = config.training.sample_prompt;
-  const models::DenoiserSizes& sizes = objective->sizes();
-  const int64_t drawn = prompt.empty() ? 0 : drawn_class(prompt, objective->class_names(), sizes.classes);
-  Drawing drawing{.guidance = objective->keys().guidance};
-  for (int64_t i = 0; i < kSamples; ++i) {
-    drawing.classes.push_back(drawn);
-    drawing.seeds.push_back(static_cast<uint64_t>(config.training.seed + i));
+  if (source.reads_text() && prompt.empty()) return {};
+  PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
+                      program);
+  Drawing drawing{.guidance = source.keys.guidance};
+  std::string title = prompt, name = "prompt";
+  if (source.reads_text()) {
+    const auto repeated = [](const at::Tensor& states) { return states.expand({kSamples, -1, -1}).contiguous(); };
+    drawing.told = repeated(parts.states(prompt, /*clip_skip=*/0));
+    if (drawing.guidance != 1) drawing.untold = repeated(parts.states("", /*clip_skip=*/0));
+  } else {
+    const int64_t drawn = prompt.empty() ? 0 : drawn_class(prompt, source.class_names, source.sizes.classes);
+    drawing.classes.assign(kSamples, drawn);
+    title = class_title(drawn, source.class_names);
+    name = concat("class-", drawn);
   }
+  for (int64_t i = 0; i < kSamples; ++i) drawing.seeds.push_back(static_cast<uint64_t>(config.training.seed + i));
   const at::Tensor pictures =
-      draw(trainer.engine().distributed(), plan_of(objective->keys(), {.steps = kSteps}), drawing);
-  const std::string title = class_title(drawn, objective->class_names());
+      parts.pixels(draw(trainer.engine().distributed(), run::plan_of(source, {.steps = kSteps}), drawing));
   std::vector<run::Sample> samples;
   for (int64_t i = 0; i < kSamples; ++i)
-    samples.push_back(run::picture_sample(title, concat("class-", drawn, "-", i + 1), picture_of(pictures[i])));
+    samples.push_back(run::picture_sample(title, concat(name, "-", i + 1), picture_of(pictures[i])));
   return samples;
+}
+
+/// Encodes the pictures and captions of a run that learns latents, before its models exist.
+void prepare(comm::World& world, const run::Config& config, const run::OwnTables& tables, const run::Preparation& how,
+             const run::Program& program) {
+  std::unique_ptr<run::LatentCache> cache;
+  std::vector<std::unique_ptr<run::DrawnPictures>> lists;
+  LatentWork work;
+  const auto everyone = train::group_of_all(world);
+  comm::agree(*everyone, at::kCPU, [&] {
+    const models::ModelShape shape = run::resolve_shape(config.model, program);
+    work.pipeline = run::pipeline_of_run(config, tables, shape);
+    if (!work.pipeline.has_latents()) return;
+    const auto keys = tables.data<run::DrawnDataKeys>();
+    const run::LatentCacheKey key = run::key_of_latents(config, work.pipeline);
+    cache = std::make_unique<run::LatentCache>(run::folder_of_latents(config, keys), key);
+    lists.push_back(std::make_unique<run::DrawnPictures>(run::open_drawn_pictures(config, keys, work.pipeline)));
+    if (!keys.prior.empty())
+      lists.push_back(
+          std::make_unique<run::DrawnPictures>(run::open_prior(config, keys, work.pipeline, *lists.front())));
+    for (const auto& list : lists) work.pictures.push_back(list.get());
+    work.captions = run::captions_of(config, work.pipeline, work.pictures);
+    work.mirror = keys.mirror;
+    if (key.dtype == "F64") work.dtype = at::kDouble;
+  });
+  if (!cache) return;
+  fill_latents(world, *cache, work, comm::choose_device(config.run.device, world.local_rank(), *how.devices), program);
 }
 
 }  // namespace
 
 run::Program with_diffusion(run::Program program) {
+  const auto known = std::make_shared<const run::Program>(program);
   for (const run::ObjectiveRow& one : program.objectives.rows()) {
     if (one.samples || one.tables.empty() || !one.tables.front().keys.holds<run::DiffusionKeys>()) continue;
-    program.objectives.at(one.name).samples = samples_of;
+    program.objectives.at(one.name).samples = [known](train::Trainer& trainer, const run::ShowText&) {
+      return samples_of(trainer, *known);
+    };
+    program.objectives.at(one.name).prepare = [known](comm::World& world, const run::Config& config,
+                                                      const run::OwnTables& tables, const run::Preparation& how) {
+      prepare(world, config, tables, how, *known);
+    };
   }
   return program;
 }

@@ -86,6 +86,8 @@ std::vector<std::string> sampler_names() { return names_of(sampler_rows()); }
 
 std::string default_spacing(const std::string& sampler) { return sampler_row(sampler).spacing; }
 
+bool has_sigmas(const std::string& sampler) { return sampler_row(sampler).has_sigmas; }
+
 SamplerPlan plan_sampler(const NoiseLevels& levels, const SamplerOptions& options) {
   const SamplerRow& row = sampler_row(options.sampler);
   check(row, levels, options);

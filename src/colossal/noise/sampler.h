@@ -111,6 +111,9 @@ std::vector<std::string> sampler_names();
 /// "linspace" for the others. Errors ("draw"): an unknown sampler.
 std::string default_spacing(const std::string& sampler);
 
+/// Returns true if the sampler may space deviations with SamplerOptions::karras. Errors ("draw"): an unknown sampler.
+bool has_sigmas(const std::string& sampler);
+
 /// Makes the plan of a sampler. Its steps are those of diffusers 0.42 to the rounding of fp64.
 ///
 /// A model with target Edm visits karras_sigmas() from 80 to .002, and one with target Flow times at equal distances

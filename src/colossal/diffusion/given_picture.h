@@ -1,0 +1,29 @@
+// The picture from which a drawing begins, and the mask of what is painted anew, as files of a user.
+//
+//   const GivenPicture given = read_given_picture("cat.png", "mask.png", {512, 512}, /*grid=*/8);
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include "colossal/ops/convolution.h"
+
+namespace colossal::diffusion {
+
+struct GivenPicture {
+  ops::PictureSize size{};  ///< in pixels
+  at::Tensor pixels{};      ///< [1, 3, H, W] in [-1, 1]
+  at::Tensor mask{};        ///< [1, 1, H, W] of 0 and 1 = painted anew; undefined = no mask
+};
+
+/// Reads a picture and its mask; `mask` may be empty. The picture is cut to the ratio of `size` around its middle, and
+/// resampled; zeros = its own size, with sides that are the nearest multiples of `grid` pixels. A pixel is painted anew
+/// where the mask is at least half white.
+/// Errors ("draw"): files that cannot be read; a mask of another size than the picture. ("data"): damaged files.
+GivenPicture read_given_picture(const std::string& image, const std::string& mask, ops::PictureSize size, int64_t grid);
+
+/// Returns the mask of cells of `factor` pixels a side, [1, 1, h, w]: that of the first pixel of each cell.
+at::Tensor mask_of_cells(const at::Tensor& mask, int64_t factor);
+
+}  // namespace colossal::diffusion

@@ -1,0 +1,119 @@
+#include "colossal/diffusion/latent_filling.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "colossal/comm/agreement.h"
+#include "colossal/diffusion/own_model.h"
+#include "colossal/models/autoencoder.h"
+#include "colossal/models/text_encoder.h"
+#include "colossal/text/captions.h"
+#include "colossal/train/rank_inputs.h"
+
+namespace colossal::diffusion {
+namespace {
+
+constexpr size_t kShardRows = 64;  // of a shard; a run that is stopped loses at most the shard that it makes
+
+/// Values that are written to the cache, a shard at a time.
+class Shard {
+ public:
+  explicit Shard(const run::LatentCache& cache) : cache_(cache) {}
+  void add(const std::string& name, const at::Tensor& value) { tensors_[name] = value.to(at::kCPU).contiguous(); }
+  void write_if_full() {
+    if (tensors_.size() >= kShardRows) write();
+  }
+  void write() {
+    cache_.add(tensors_);
+    tensors_.clear();
+  }
+
+ private:
+  const run::LatentCache& cache_;
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+/// Returns every n-th element, from the rank's own.
+template <class T>
+std::vector<T> share_of(const std::vector<T>& all, comm::World& world) {
+  std::vector<T> own;
+  for (size_t i = static_cast<size_t>(world.rank()); i < all.size(); i += static_cast<size_t>(world.size()))
+    own.push_back(all[i]);
+  return own;
+}
+
+void encode_captions(const std::vector<std::string>& missing, const run::LatentCache& cache, const LatentWork& work,
+                     comm::World& world, at::Device device, const run::Program& program,
+                     std::vector<std::string>& notices) {
+  const std::vector<std::string> own = share_of(missing, world);
+  if (own.empty()) return;
+  const text::Captions captions = text::make_captions(work.pipeline.tokenizer);
+  const OwnModel encoder(work.pipeline.text_encoder, world, device, {.dtype = work.dtype, .seed = work.pipeline.seed},
+                         program);
+  Shard shard(cache);
+  for (const std::string& caption : own) {
+    const text::Caption tokens = captions(caption);
+    if (std::string warning = captions.warning(tokens); !warning.empty()) notices.push_back(std::move(warning));
+    const at::Tensor ids = at::tensor(tokens.ids, at::kLong).unsqueeze(0).to(device);
+    shard.add(run::LatentCache::name_of(caption), models::text_states(encoder.model(), ids)[0]);
+    shard.write_if_full();
+  }
+  shard.write();
+}
+
+/// A crop of a picture of one of the lists.
+struct Missing {
+  const run::DrawnPictures* list;
+  int64_t index;
+  data::PictureSize crop;
+};
+
+void encode_pictures(const std::vector<Missing>& missing, const run::LatentCache& cache, const LatentWork& work,
+                     comm::World& world, at::Device device, const run::Program& program) {
+  const std::vector<Missing> own = share_of(missing, world);
+  if (own.empty()) return;
+  const OwnModel vae(work.pipeline.vae, world, device, {.dtype = work.dtype, .seed = work.pipeline.seed}, program);
+  Shard shard(cache);
+  for (const auto& [list, index, crop] : own) {
+    const at::Tensor pixels = run::pixels_of(*list, index, crop).unsqueeze(0).to(device).to(work.dtype);
+    const std::string id = list->at(index).id(crop);
+    shard.add(id, models::moments_of(vae.model(), pixels)[0]);
+    if (work.mirror)
+      shard.add(run::LatentCache::mirrored_name(id), models::moments_of(vae.model(), pixels.flip({3}))[0]);
+    shard.write_if_full();
+  }
+  shard.write();
+}
+
+}  // namespace
+
+std::vector<std::string> fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work,
+                                      at::Device device, const run::Program& program) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::string> notices, captions;
+  for (const std::string& caption : work.captions)
+    if (!cache.has_caption(caption)) captions.push_back(caption);
+  std::map<std::string, Missing> pictures;  // by id, because a file may be there twice
+  for (const run::DrawnPictures* list : work.pictures)
+    for (int64_t i = 0; i < list->files->count(); ++i)
+      for (const data::PictureSize& crop : list->at(i).crops) {
+        const std::string id = list->at(i).id(crop);
+        if (!cache.has_picture(id) || (work.mirror && !cache.has_picture(run::LatentCache::mirrored_name(id))))
+          pictures.emplace(id, Missing{list, i, crop});
+      }
+  std::vector<Missing> missing;
+  for (const auto& [id, picture] : pictures) missing.push_back(picture);
+  const auto everyone = train::group_of_all(world);
+  comm::agree(*everyone, at::kCPU, [&] {
+    encode_captions(captions, cache, work, world, device, program, notices);
+    encode_pictures(missing, cache, work, world, device, program);
+  });
+  cache.refresh();
+  return notices;
+}
+
+}  // namespace colossal::diffusion

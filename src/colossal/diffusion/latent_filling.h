@@ -1,0 +1,35 @@
+// Encodes what the latent cache of a run lacks: each picture and caption once, on one of the ranks.
+//
+//   fill_latents(world, cache, {.pipeline = pipeline, .pictures = {&drawn}, .captions = captions}, device, program);
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <string>
+#include <vector>
+
+#include "colossal/comm/world.h"
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/latent_cache.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+#include "colossal/run/program.h"
+
+namespace colossal::diffusion {
+
+/// What a cache shall hold.
+struct LatentWork {
+  run::PipelineSource pipeline;
+  std::vector<const run::DrawnPictures*> pictures;
+  std::vector<std::string> captions;
+  bool mirror = false;  ///< also the pictures mirrored left to right
+  at::ScalarType dtype = at::kFloat;
+};
+
+/// Encodes what the cache lacks, and opens it. The text encoder is in memory first, then the autoencoder, never both.
+/// Each rank encodes a share; a value does not depend on the rank that makes it.
+/// Communication: the ranks agree that all are done. All ranks of `world` call it and throw alike.
+/// Errors: those of OwnModel and of decoding a picture. Returns lines for the user, such as words that a caption lost.
+std::vector<std::string> fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work,
+                                      at::Device device, const run::Program& program);
+
+}  // namespace colossal::diffusion

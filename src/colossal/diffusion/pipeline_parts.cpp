@@ -1,0 +1,102 @@
+#include "colossal/diffusion/pipeline_parts.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_kl_rows.h"
+#include "colossal/models/not_finite.h"
+#include "colossal/models/text_encoder.h"
+#include "colossal/run/adapter_source.h"
+#include "colossal/run/pipeline_adapters.h"
+
+namespace colossal::diffusion {
+namespace {
+
+/// Returns `x` as a model takes it.
+at::Tensor for_model(const at::Tensor& x, const OwnModel& model) {
+  const nn::Parameters::Options& options = model.parameters().options();
+  return x.to(options.device).to(at::promote_types(options.dtype, at::kFloat));
+}
+
+/// Returns the adapters whose files have some of a text encoder.
+std::vector<run::AdapterChoice> text_adapters_of(std::vector<run::AdapterChoice> adapters) {
+  std::erase_if(adapters, [](const run::AdapterChoice& choice) {
+    const run::AdapterSource source = run::open_adapters(choice.folder);
+    return !source.peft || !run::has_text_adapters(*source.peft);
+  });
+  return adapters;
+}
+
+at::Tensor on_host(const at::Tensor& x) { return x.to(at::kCPU).to(at::promote_types(x.scalar_type(), at::kFloat)); }
+
+}  // namespace
+
+PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device,
+                             const OwnLoading& loading, const run::Program& program)
+    : notices_(source.notices) {
+  OwnLoading own = loading, of_text = loading;
+  own.seed = of_text.seed = source.seed;
+  own.adapters.clear();
+  of_text.adapters = text_adapters_of(loading.adapters);
+  if (source.reads_text()) {
+    captions_ = text::make_captions(source.tokenizer);
+    text_encoder_ = std::make_unique<OwnModel>(source.text_encoder, world, device, of_text, program);
+    const int64_t features = models::text_encoder_of(text_encoder_->model().shape).features;
+    require(features == source.sizes.text, "draw", "the text encoder ", source.text_encoder, " must have states of ",
+            source.sizes.text, " features, which the model reads: got ", features);
+  }
+  if (!source.vae.empty()) {
+    vae_ = std::make_unique<OwnModel>(source.vae, world, device, own, program);
+    const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
+    require(sizes.channels == source.sizes.channels, "draw", "the autoencoder ", source.vae, " must have latents of ",
+            source.sizes.channels, " channels, which the model draws: got ", sizes.channels);
+  }
+  for (const auto* part : {&text_encoder_, &vae_})
+    if (*part) notices_.insert(notices_.end(), (*part)->notices().begin(), (*part)->notices().end());
+}
+
+at::Tensor PipelineParts::states(const std::string& caption, int64_t clip_skip) {
+  const at::NoGradGuard no_grad;
+  const text::Caption tokens = (*captions_)(caption);
+  if (std::string warning = captions_->warning(tokens); !warning.empty()) notices_.push_back(std::move(warning));
+  const at::Tensor ids =
+      at::tensor(tokens.ids, at::kLong).unsqueeze(0).to(text_encoder_->parameters().options().device);
+  return on_host(models::text_states(text_encoder_->model(), ids, clip_skip)[0]);
+}
+
+at::Tensor PipelineParts::pixels(const at::Tensor& drawn) const {
+  if (!vae_) return drawn;
+  const at::NoGradGuard no_grad;
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
+  std::vector<at::Tensor> pictures;  // one at a time, because the largest tensors have the size of the pictures
+  const bool by_rows = models::prefers_rows(vae_->model().shape, drawn.size(2) * drawn.size(3));
+  for (const at::Tensor& latent : drawn.split(1)) {
+    const at::Tensor sample = for_model(models::sample_of(sizes, latent), *vae_);
+    pictures.push_back(on_host(by_rows ? models::decoded_by_rows(vae_->model(), vae_->parameters(), sample)
+                                       : models::decoded(vae_->model(), sample)));
+    require(pictures.back().isfinite().all().item<bool>(), "draw",
+            "the numbers of the autoencoder must be finite: ", models::not_finite_in_decoder(vae_->model(), sample),
+            " gives others", models::finite_remedy(vae_->parameters().options().dtype));
+  }
+  return at::cat(pictures);
+}
+
+at::Tensor PipelineParts::drawn(const at::Tensor& pixels) const {
+  if (!vae_) return pixels;
+  const at::NoGradGuard no_grad;
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
+  const at::Tensor given = for_model(pixels, *vae_);
+  const int64_t cells = pixels.size(2) / sizes.factor * (pixels.size(3) / sizes.factor);
+  const at::Tensor moments = models::prefers_rows(vae_->model().shape, cells)
+                                 ? models::moments_by_rows(vae_->model(), vae_->parameters(), given)
+                                 : models::moments_of(vae_->model(), given);
+  return on_host(models::latent_of(sizes, moments.chunk(2, 1)[0]));
+}
+
+std::vector<std::string> PipelineParts::take_notices() { return std::exchange(notices_, {}); }
+
+}  // namespace colossal::diffusion

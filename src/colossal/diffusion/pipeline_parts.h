@@ -1,0 +1,48 @@
+// The parts of a pipeline beside the model that draws: the encoder of captions and the autoencoder. Each rank has them
+// whole.
+//
+//   PipelineParts parts(source, world, device, {}, program);
+//   const at::Tensor told = parts.states("a red circle", /*clip_skip=*/0);      // [77, features]
+//   const at::Tensor pixels = parts.pixels(latents);                            // [n, 3, H, W] in about [-1, 1]
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/diffusion/own_model.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+#include "colossal/text/captions.h"
+
+namespace colossal::diffusion {
+
+class PipelineParts {
+ public:
+  /// Loads the parts that the pipeline has. Of OwnLoading::adapters, those that have adapters of a text encoder are
+  /// merged into it. Communication: none. Errors: those of OwnModel and of
+  /// text::make_captions(); ("draw") a text encoder or an autoencoder of other sizes than the model needs.
+  PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const OwnLoading& loading,
+                const run::Program& program);
+
+  /// Returns the states of a caption, [tokens, features], on the host. Words that the encoder does not read become a
+  /// notice. Requires: the pipeline reads text. Errors: those of models::text_states().
+  at::Tensor states(const std::string& caption, int64_t clip_skip);
+  /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
+  /// they are. Errors ("draw"): numbers that are not finite, with the layer.
+  at::Tensor pixels(const at::Tensor& drawn) const;
+  /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents.
+  at::Tensor drawn(const at::Tensor& pixels) const;
+
+  /// Returns lines for the user since the last call.
+  std::vector<std::string> take_notices();
+
+ private:
+  std::optional<text::Captions> captions_;
+  std::unique_ptr<OwnModel> text_encoder_, vae_;
+  std::vector<std::string> notices_;
+};
+
+}  // namespace colossal::diffusion

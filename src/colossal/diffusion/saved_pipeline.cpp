@@ -1,0 +1,38 @@
+#include "colossal/diffusion/saved_pipeline.h"
+
+#include "colossal/base/error.h"
+#include "colossal/run/data.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/run/stored_config.h"
+
+namespace colossal::diffusion {
+
+std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::string& folder, const run::Program& program,
+                                                                const char* component) {
+  require(run::is_run(folder), component,
+          "--from must be the folder of a run with [diffusion], or of a pipeline of diffusers: got ", folder,
+          ", which has neither config.toml nor model_index.json");
+  const run::ResolvedModel model = run::resolve_model(run::stored_config(folder), program);
+  auto objective = std::dynamic_pointer_cast<const run::DiffusionObjective>(model.objective.objective);
+  require(objective != nullptr, component, "the model of the run must draw pictures: got one that ",
+          model.shape.task().purpose(), " in ", folder, "; use the commands for such models");
+  return objective;
+}
+
+bool draws_pictures(const std::string& from, const run::Program& program) {
+  if (run::has_pipeline(from)) return true;
+  // The task is enough for most runs, whose data need not be resolved.
+  if (!run::is_run(from) || run::task_of(from, program).reads != models::Reads::Fields) return false;
+  const run::ResolvedModel model = run::resolve_model(run::stored_config(from), program);
+  return std::dynamic_pointer_cast<const run::DiffusionObjective>(model.objective.objective) != nullptr;
+}
+
+run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
+                                  const std::string& sampler) {
+  if (run::has_pipeline(from)) return run::pipeline_in_folder(from, program.models, sampler);
+  run::PipelineSource source = objective_of_run(from, program, component)->pipeline();
+  source.model = from;
+  return source;
+}
+
+}  // namespace colossal::diffusion

@@ -1,0 +1,28 @@
+// The pipeline of a folder: of a run whose model draws pictures, or of diffusers.
+//
+//   const run::PipelineSource source = find_pipeline("runs/dit-shapes", program, "draw");
+#pragma once
+#include <memory>
+#include <string>
+
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+#include "colossal/run/program.h"
+
+namespace colossal::diffusion {
+
+/// Returns the objective of the run in `folder`, as its config has it. It reads no weights. Errors (`component`): no
+/// run folder; a run whose model does not draw pictures. Errors of run::resolve_model().
+std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::string& folder, const run::Program& program,
+                                                                const char* component);
+
+/// Returns true for the folder of a pipeline of diffusers, and for that of a run whose model draws pictures. It reads
+/// no weights. Errors: those of run::task_of() for a run.
+bool draws_pictures(const std::string& from, const run::Program& program);
+
+/// Finds the pipeline of a run folder, or of a folder of diffusers. `sampler`: as for run::pipeline_in_folder(). It
+/// reads no weights. Errors: those of objective_of_run() and run::pipeline_in_folder().
+run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
+                                  const std::string& sampler = "");
+
+}  // namespace colossal::diffusion

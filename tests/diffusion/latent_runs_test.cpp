@@ -1,0 +1,157 @@
+// Runs that learn latents: every layout, resumes, buckets, a prior, and the cache of latents.
+#include "diffusion/latent_runs.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <map>
+
+#include "colossal/base/file.h"
+#include "support/layouts.h"
+#include "support/thrown_message.h"
+
+namespace colossal::diffusion::latent_runs_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::SizeIs;
+using Flags = std::vector<std::string>;
+
+constexpr int64_t kMaxBytes = 1 << 26;
+
+/// Returns the files of a folder and when each was written.
+std::map<std::string, fs::file_time_type> files_of(const std::string& folder) {
+  std::map<std::string, fs::file_time_type> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files[entry.path()] = entry.last_write_time();
+  return files;
+}
+
+TEST_F(LatentRuns, HaveTheCourseOfOneProcessInEveryLayout) {
+  const auto course = [&](const Flags& layout) {
+    const run::Config c = latent_config("run", layout);
+    train(c);
+    std::vector<double> numbers;
+    for (const char* name :
+         {"loss", "grad_norm", "eval_loss", "eval_loss_1", "eval_loss_2", "eval_loss_3", "eval_loss_4"})
+      for (const double value : metric(c, name)) numbers.push_back(value);
+    return numbers;
+  };
+  const std::vector<double> want = course({});
+  ASSERT_THAT(want, SizeIs(testing::Ge(3u + 3u + 3u)));
+  for (const Flags& layout :
+       {Flags{"--parallel.data=2", "--parallel.zero=3"}, Flags{"--parallel.tensor.size=2"},
+        Flags{"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"},
+        Flags{"--memory.host=64MiB", "--memory.recompute=block", "--training.accumulate=2"},
+        Flags{"--parallel.data=2", "--parallel.zero=1", "--memory.host=64MiB", "--memory.disk=" + (folder_ / "disk")}})
+    test::expect_near(course(layout), want, testing::PrintToString(layout));
+}
+
+// Pictures of two shapes, in two buckets.
+TEST_F(LatentRuns, ContinueBitForBitAndUnderAnotherLayout) {
+  write_pictures("pictures", 10, 16, 16);
+  write_pictures("pictures", 8, 32, 16);
+  const Flags flags{"--data.path=" + (folder_ / "pictures"),
+                    "--data.latents=" + (folder_ / "latents"),
+                    "--data.size=16,16",
+                    "--data.buckets=4",
+                    "--training.steps=6",
+                    "--training.ema=0.9",
+                    "--training.evaluate_every=2"};
+  const run::Config whole = latent_config("whole", flags), parts = latent_config("parts", flags),
+                    moved = latent_config("moved", flags),
+                    other = latent_config("moved", test::joined(flags, {"--parallel.data=2", "--parallel.zero=3"}));
+  train(whole);
+  train(parts, train::Start::Overwrite, 3);
+  train(parts, train::Start::Resume);
+  train(moved, train::Start::Overwrite, 3);
+  train(other, train::Start::Resume);
+  for (const char* name : {"loss", "grad_norm", "eval_loss"}) {
+    EXPECT_THAT(metric(whole, name), SizeIs(testing::Ge(3u))) << name;
+    EXPECT_EQ(metric(parts, name), metric(whole, name)) << name;
+    test::expect_near(metric(moved, name), metric(whole, name), name);
+  }
+  const auto weights = [](const run::Config& c) {
+    return read_file(c.run.folder + "/checkpoints/step-000006/rank-00000.safetensors", kMaxBytes);
+  };
+  EXPECT_TRUE(weights(parts) == weights(whole)) << "weights, their average and the optimizer's states";
+}
+
+// DreamBooth (2208.12242). The pictures of the class have another shape than those to learn, and are cropped to theirs.
+// The rows of the pictures to learn are those of a run without a prior and half the batch.
+TEST_F(LatentRuns, AddTheLossOfAPriorByItsWeight) {
+  write_pictures("own", 6, 16, 16);
+  write_pictures("class", 4, 32, 16, 90);
+  const auto loss = [&](const Flags& more) {
+    const run::Config c = latent_config(
+        "prior", test::joined({"--data.path=" + (folder_ / "own"), "--data.latents=" + (folder_ / "latents"),
+                               "--data.size=16,16", "--data.buckets=4", "--data.held_out=0", "--training.steps=1",
+                               "--training.evaluate_batches=0", "--diffusion.min_snr=0"},
+                              more));
+    train(c);
+    return metric(c, "loss").at(0);
+  };
+  const auto with_prior = [&](const std::string& weight) {
+    return loss({"--data.prior=" + (folder_ / "class"), "--diffusion.prior_loss=" + weight, "--training.batch_size=8"});
+  };
+  const double own = loss({}), one = with_prior("1"), three = with_prior("3");
+  EXPECT_NEAR(with_prior("0"), own, 1e-12);
+  EXPECT_GT(one, own + 0.1);
+  EXPECT_NEAR(three - own, 3 * (one - own), 1e-12);
+}
+
+TEST_F(LatentRuns, EncodeEachPictureAndCaptionOnce) {
+  const std::string latents = folder_ / "latents";
+  const Flags flags{"--data.latents=" + latents, "--training.steps=1", "--training.evaluate_every=1"};
+  const auto loss = [&](const std::string& name) {
+    const run::Config c = latent_config(name, flags);
+    train(c);
+    return metric(c, "eval_loss");
+  };
+  const std::vector<double> first = loss("first");
+  const auto files = files_of(latents);
+  EXPECT_EQ(loss("second"), first);
+  EXPECT_EQ(files_of(latents), files) << "a second run encodes nothing";
+  std::string largest;
+  for (const auto& [path, time] : files)
+    if (largest.empty() || fs::file_size(path) > fs::file_size(largest)) largest = path;
+  const std::string whole = read_file(largest, kMaxBytes);
+  std::string damaged = whole;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  write_file(largest, damaged);
+  EXPECT_EQ(loss("third"), first);
+  EXPECT_TRUE(read_file(largest, kMaxBytes) == whole) << "what is damaged is made again";
+}
+
+TEST_F(LatentRuns, KeepTheirLatentsInTheirFolderAndDrawSamples) {
+  const run::Config c =
+      latent_config("samples", {"--data.latents=auto", "--training.steps=2", "--training.sample_every=1",
+                                "--training.sample_prompt=a star", "--training.evaluate_every=0", "--parallel.data=2"});
+  train(c);
+  EXPECT_FALSE(files_of(c.run.folder + "/latents").empty());
+  size_t pictures = 0;
+  for (const auto& [path, time] : files_of(c.run.folder + "/samples")) {
+    EXPECT_EQ(data::decode_picture(read_file(path, kMaxBytes), path).width, 16);
+    ++pictures;
+  }
+  EXPECT_EQ(pictures, 4u);
+}
+
+TEST_F(LatentRuns, RefuseKeysThatDoNotFit) {
+  write_pictures("pictures", 6, 16, 16);
+  const std::string path = "--data.path=" + (folder_ / "pictures");
+  const auto refused = [&](const Flags& flags) {
+    return test::thrown_message([&] { train(latent_config("bad", flags)); });
+  };
+  EXPECT_THAT(refused({"--data.size=17,16"}), HasSubstr("the nearest is [18, 16]"));
+  EXPECT_THAT(refused({path, "--data.size=16,16", "--data.buckets=5"}), HasSubstr("buckets"));
+  EXPECT_THAT(refused({path, "--data.prior=" + (folder_ / "pictures"), "--training.batch_size=5"}),
+              HasSubstr("must be even: got 5"));
+  EXPECT_THAT(refused({path, "--data.size=16,16", "--data.buckets=4", "--training.cuda_graph=true"}),
+              HasSubstr("cuda_graph needs batches of one size"));
+  EXPECT_THAT(refused({"--vae.from=none"}), HasSubstr("channels must be 3"));
+  EXPECT_THAT(refused({"--model.text=32"}), HasSubstr("clip-text-tiny"));
+}
+
+}  // namespace
+}  // namespace colossal::diffusion::latent_runs_test
