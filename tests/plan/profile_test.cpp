@@ -162,17 +162,20 @@ TEST(Profile, RefusesTablesThatDoNotFit) {
 }
 
 TEST(Profile, HasNamedClusters) {
-  EXPECT_THAT(named_profiles(), ElementsAre("a100-8x", "h100-8x", "h200-8x"));
+  EXPECT_THAT(named_profiles(), ElementsAre("a100-8x", "h100-8x", "h200-8x", "rtx-3060", "rtx-4090"));
   EXPECT_EQ(find_profile("a100-8x").device.bf16, 312e12);
   EXPECT_EQ(find_profile("h100-8x").node.devices, 8);
   EXPECT_EQ(find_profile("h200-8x").device.bandwidth, 4.8e12);
   EXPECT_EQ(find_profile("h200-8x").network.bandwidth, find_profile("h100-8x").network.bandwidth);
+  EXPECT_EQ(find_profile("rtx-3060").device.memory, int64_t{12} << 30);
+  EXPECT_EQ(find_profile("rtx-4090").device.memory, int64_t{24} << 30);
+  EXPECT_EQ(find_profile("rtx-3060").node.devices, 1);
 }
 
 TEST(Profile, SuggestsTheNearestCluster) {
   EXPECT_EQ(fault_of([] { find_profile("a100-9x"); }),
-            "unknown cluster `a100-9x`, did you mean `a100-8x`?; known are a100-8x, h100-8x, h200-8x, this, and the "
-            "paths of profiles");
+            "unknown cluster `a100-9x`, did you mean `a100-8x`?; known are a100-8x, h100-8x, h200-8x, rtx-3060, "
+            "rtx-4090, this, and the paths of profiles");
   EXPECT_THAT(fault_of([] { find_profile("qqqqqqqq"); }), StartsWith("unknown cluster `qqqqqqqq`; known are"));
 }
 

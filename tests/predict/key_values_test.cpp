@@ -50,16 +50,19 @@ std::vector<Choice> choices() {
       all.push_back({name, std::move(values), model});
   };
   for (const KeyHelp& key : describe_config(run::Config())) add(key, key.key, {});
-  std::vector<std::string> presets;
+  Choice presets{"model.name", {}, {"--model.layers=2"}}, settled{"model.name", {}, {}};
   const run::Program program = run::built_in();
   for (const auto& row : program.models.architectures()) {
     if (row->presets.empty()) continue;
     const models::Preset& first = row->presets.front();
-    const Flags model{"--model.name=" + first.name, "--model.layers=2"};
+    if (program.models.resolve({.name = first.name}).task().objective.empty()) continue;  // a part of other models
+    Choice& like = row->uses("layers") ? presets : settled;  // or its own keys settle the number of layers
+    Flags model = like.model;
+    model.insert(model.begin(), "--model.name=" + first.name);
     for (const KeyHelp& key : models::describe_own(first.shape.own)) add(key, "model." + key.key, model);
-    presets.push_back(first.name);
+    like.values.push_back(first.name);
   }
-  all.push_back({"model.name", presets, {"--model.layers=2"}});
+  all.insert(all.end(), {presets, settled});
   return all;
 }
 

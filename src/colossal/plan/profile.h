@@ -142,7 +142,7 @@ Profile load_profile(const std::string& path);
 /// Returns the profile as TOML, which parse_profile() reads back. Sections without values are left out.
 std::string profile_to_toml(const Profile& profile);
 
-/// Returns the names that find_profile() knows: a100-8x, h100-8x, h200-8x.
+/// Returns the names that find_profile() knows: a100-8x, h100-8x, h200-8x, rtx-3060, rtx-4090.
 std::vector<std::string> named_profiles();
 /// Returns the profile of a name, or of a file if `cluster` has a slash, ends in .toml or is the path of a file. The
 /// name `this` is not known here, because it may need a measurement (run/calibrate.h). Errors ("cluster"): an unknown

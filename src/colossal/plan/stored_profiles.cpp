@@ -54,12 +54,32 @@ Profile h200() {
   return p;
 }
 
+// One GeForce card in a desktop. Values of NVIDIA's papers on the GA102 and AD102 architectures and of the card's data
+// sheet: GA106 with 112 tensor cores at 1.777 GHz, 192 bits of GDDR6; AD102 with 16,384 cores at 2.52 GHz. Products of
+// 16-bit numbers add up in fp32, at half the rate that GeForce cards have with sums in fp16; dense, without sparsity.
+// fp64 is 1/64 of fp32. The share of the peak is that of A100, and attention's too, because no paper measures them.
+// 16 lanes of PCIe 4. There is no link between cards: who has several writes a profile.
+Profile rtx_4090() {
+  Profile p;
+  p.device = {24 * kDeviceGiB, kDeviceGiB, 1.008e12, 165.2e12, 165.2e12, 330.3e12, 82.6e12, 1.29e12, 0.85, 0.52, 5e-6};
+  p.host = {2.5e10, 1e-5};
+  p.disk = kNvme;
+  return p;
+}
+
+Profile rtx_3060() {
+  Profile p = rtx_4090();
+  p.device = {12 * kDeviceGiB, kDeviceGiB, 3.6e11, 25.5e12, 25.5e12, 25.5e12, 12.7e12, 0.199e12, 0.85, 0.52, 5e-6};
+  return p;
+}
+
 struct NamedProfile {
   const char* name;
   Profile (*make)();
 };
 
-constexpr NamedProfile kNamedProfiles[] = {{"a100-8x", a100}, {"h100-8x", h100}, {"h200-8x", h200}};
+constexpr NamedProfile kNamedProfiles[] = {
+    {"a100-8x", a100}, {"h100-8x", h100}, {"h200-8x", h200}, {"rtx-3060", rtx_3060}, {"rtx-4090", rtx_4090}};
 
 std::string environment_value(const char* name) {
   const char* value = std::getenv(name);

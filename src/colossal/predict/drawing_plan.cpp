@@ -1,0 +1,266 @@
+#include "colossal/predict/drawing_plan.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
+#include "colossal/base/number.h"
+#include "colossal/comm/decorators/recording.h"
+#include "colossal/comm/simulated_world.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/memory/account.h"
+#include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_kl_rows.h"
+#include "colossal/models/denoiser.h"
+#include "colossal/models/text_encoder.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/plan/cluster_costs.h"
+#include "colossal/plan/timeline.h"
+#include "colossal/predict/roles.h"
+#include "colossal/predict/step.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/weight_budget.h"
+#include "colossal/tensor/device_meant.h"
+
+namespace colossal::predict {
+namespace drawing_plan {  // a namespace of its own, because files of a layer may be compiled as one
+
+using tensor::Dim;
+
+/// A pass of one part on one rank.
+struct Pass {
+  StepEvents events;
+  int64_t weights = 0, tensors = 0;        // bytes on the device
+  int64_t copied = 0, read_from_disk = 0;  // bytes of weights in a pass
+};
+
+at::TensorOptions on_meta(at::ScalarType dtype) { return at::TensorOptions(dtype).device(at::kMeta); }
+
+/// Sets which weights of a rank are on the device, and which travel in each pass.
+void place_weights(Pass& pass, const nn::Parameters& parameters, const run::MemoryConfig& memory, int64_t ranks) {
+  if (!memory.has_tiers()) return;
+  const run::WeightBudget budget = run::plan_weights(parameters, memory, ranks);
+  require(memory.device == 0 || memory.device >= budget.min_device, "memory", "device = \"", print_bytes(memory.device),
+          "\" is too small for the weights of a rank; the smallest that works is \"", print_bytes(budget.min_device),
+          "\"");
+  int64_t resident = 0;
+  for (const nn::Parameter* p : budget.on_device) resident += static_cast<int64_t>(p->value.nbytes());
+  pass.copied = pass.weights - resident;
+  if (budget.needs_disk()) pass.read_from_disk = std::max<int64_t>(0, pass.copied - budget.host);
+  // Beside what stays there, the device has the chunk in use and the next one.
+  pass.weights = std::min(pass.weights, resident + 2 * budget.chunk);
+}
+
+using Work = std::function<void(distributed::DistributedModel& model)>;
+
+Pass recorded(const models::ModelShape& shape, const DrawnLoading& loading, at::DeviceType device, int rank,
+              const Work& work) {
+  const tensor::MeantDevice meant(device);
+  const at::NoGradGuard no_grad;
+  const int64_t ranks = loading.layout.ranks();
+  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(ranks));
+  comm::RecordingWorld world(*simulated);
+  memory::Account account(memory::Counted::Shapes);
+  comm::Mesh mesh(world, loading.layout.axes());
+  distributed::DistributedModel model(mesh, loading.layout, shape, {.dtype = loading.dtype, .device = at::kMeta}, {});
+  Pass pass{.weights = account.usage().total};
+  const int64_t all = pass.weights;
+  place_weights(pass, model.parameters(), loading.memory, ranks);
+  world.clear();
+  account.reset_peaks();
+  {
+    const comm::RecordingWorld::Operations operations(world, comm::RecordingWorld::Detail::All);
+    work(model);
+  }
+  pass.tensors = account.usage().peak_total - all;
+  pass.events = world.events();
+  return pass;
+}
+
+double seconds_of(const std::vector<Pass>& passes, const plan::Cluster& cluster) {
+  const plan::ClusterCosts costs(cluster);
+  std::vector<plan::Role> roles;
+  double travelling = 0;
+  for (const Pass& pass : passes) {
+    const int rank = static_cast<int>(roles.size());
+    roles.push_back({.name = concat("rank ", rank), .ranks = {rank}, .events = pass.events});
+    const double copies = pass.copied > 0 ? costs.host_copy_seconds(static_cast<double>(pass.copied)) : 0,
+                 reads = pass.read_from_disk > 0 ? costs.disk_seconds(static_cast<double>(pass.read_from_disk)) : 0;
+    travelling = std::max({travelling, copies, reads});
+  }
+  return std::max(plan::simulate_step(roles, costs).seconds, travelling);
+}
+
+double elements_sent(const StepEvents& events) {
+  double sum = 0;
+  for (const StepEvent& event : events.list)
+    if (event.kind == StepEvent::Kind::Call && event.bytes > 0)
+      sum += event.bytes / static_cast<double>(c10::elementSize(static_cast<at::ScalarType>(event.dtype)));
+  return sum;
+}
+
+/// Runs a step of the model for `rows` pictures.
+void run_step(distributed::DistributedModel& model, const run::PipelineSource& source, const DrawnWork& work,
+              int64_t rows, int64_t text_tokens) {
+  const int64_t parts = model.decoding_model().batch_parts;
+  const models::DenoiserSizes& sizes = source.sizes;
+  const at::ScalarType exact = at::promote_types(model.parameters().options().dtype, at::kFloat);
+  rows = (rows + parts - 1) / parts * parts;
+  const auto make = [&](std::vector<int64_t> dims, at::ScalarType dtype) { return at::empty(dims, on_meta(dtype)); };
+  tensor::Batch batch;
+  batch.add("noised", {make({rows, sizes.channels + sizes.beside, work.cells.height, work.cells.width}, exact),
+                       {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  batch.add("times", {make({rows}, exact), {Dim::Row}});
+  if (source.reads_text())
+    batch.add("text", {make({rows, text_tokens, sizes.text}, exact), {Dim::Row, Dim::Other, Dim::Feature}});
+  else
+    batch.add("classes", {make({rows}, at::kLong), {Dim::Row}});
+  const models::ModelShape& shape = model.decoding_model().shape;
+  model.everywhere(
+      nn::step_of(batch),
+      [&](int, const models::States& end, const nn::ForwardContext&) {
+        return models::predicted_picture(shape, end.at(0), batch).to(exact);
+      },
+      make({rows, sizes.outputs, work.cells.height, work.cells.width}, exact));
+}
+
+/// The parts of a pipeline on a cluster.
+class Planner {
+ public:
+  Planner(const run::PipelineSource& source, const DrawnWork& work, const DrawnLoading& loading,
+          const plan::Profile& profile, const run::Program& program)
+      : source_(source),
+        work_(work),
+        loading_(loading),
+        program_(program),
+        cluster_(cluster_of(loading.layout.ranks(), profile)),
+        device_(profile.device.shared ? at::kCPU : at::kCUDA),
+        share_(std::min(work.at_once, (work.count + loading.layout.data - 1) / loading.layout.data)) {
+    own_.dtype = loading.dtype;
+  }
+
+  DrawingPlan plan() {
+    plan_.ranks = loading_.layout.ranks();
+    plan_.cluster = cluster_.profile().name;
+    plan_.limit_bytes = cluster_.device_bytes();
+    int64_t text_tokens = 0;
+    if (source_.reads_text()) text_tokens = add_text_encoder();
+    add_model(text_tokens);
+    if (source_.has_latents()) add_decoder();
+    int64_t weights = 0, tensors = 0;
+    for (const DrawnPart& part : plan_.parts) {
+      weights += part.weights;
+      tensors = std::max(tensors, part.peak_bytes - part.weights);
+    }
+    plan_.peak_bytes = weights + tensors;
+    plan_.fits = plan_.peak_bytes <= plan_.limit_bytes;
+    plan_.assumptions.emplace_back("all parts are in memory together, and one of them computes at a time");
+    if (loading_.memory.has_tiers())
+      plan_.assumptions.emplace_back("weights that travel are copied while the model computes");
+    return std::move(plan_);
+  }
+
+ private:
+  models::ModelShape shape_of(const std::string& part) const { return run::find_source(part, program_).shape; }
+  double batches() const {
+    const int64_t together = share_ * loading_.layout.data;
+    return static_cast<double>((work_.count + together - 1) / together);
+  }
+  void add(const char* name, const Pass& pass) {
+    plan_.parts.push_back({.name = name, .peak_bytes = pass.weights + pass.tensors, .weights = pass.weights});
+  }
+
+  /// Returns the tokens of a caption.
+  int64_t add_text_encoder() {
+    const models::ModelShape shape = shape_of(source_.text_encoder);
+    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model) {
+      models::text_states(model.decoding_model(), at::zeros({1, shape.positions}, on_meta(at::kLong)), work_.clip_skip);
+    });
+    add("text encoder", pass);
+    plan_.seconds += (work_.is_guided ? 2 : 1) * seconds_of({pass}, cluster_of(1, cluster_.profile()));
+    return shape.positions;
+  }
+
+  void add_model(int64_t text_tokens) {
+    const models::ModelShape shape = shape_of(source_.model);
+    std::vector<Pass> passes;
+    for (int64_t rank = 0; rank < plan_.ranks; ++rank)
+      passes.push_back(
+          recorded(shape, loading_, device_, static_cast<int>(rank), [&](distributed::DistributedModel& model) {
+            run_step(model, source_, work_, (work_.is_guided ? 2 : 1) * share_, text_tokens);
+          }));
+    const auto bytes = [](const Pass& pass) { return pass.weights + pass.tensors; };
+    add("model", *std::max_element(passes.begin(), passes.end(),
+                                   [&](const Pass& a, const Pass& b) { return bytes(a) < bytes(b); }));
+    for (const Pass& pass : passes) plan_.sent += elements_sent(pass.events);
+    plan_.step_seconds = seconds_of(passes, cluster_);
+    plan_.seconds += plan_.step_seconds * static_cast<double>(work_.passes) * batches();
+  }
+
+  void add_decoder() {
+    const models::ModelShape shape = shape_of(source_.vae);
+    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model) {
+      const at::Tensor latent = at::empty({1, source_.sizes.channels, work_.cells.height, work_.cells.width},
+                                          on_meta(at::promote_types(own_.dtype, at::kFloat)));
+      if (models::prefers_rows(shape, work_.cells.pixels()))
+        models::decoded_by_rows(model.decoding_model(), model.parameters(), latent);
+      else
+        models::decoded(model.decoding_model(), latent);
+    });
+    add("decoder", pass);
+    plan_.seconds += static_cast<double>(share_) * batches() * seconds_of({pass}, cluster_of(1, cluster_.profile()));
+  }
+
+  const run::PipelineSource& source_;
+  const DrawnWork& work_;
+  const DrawnLoading& loading_;
+  const run::Program& program_;
+  const plan::Cluster cluster_;
+  const at::DeviceType device_;
+  const int64_t share_;  // pictures of a replica that are drawn together
+  DrawnLoading own_;     // of parts that each rank has whole
+  DrawingPlan plan_;
+};
+
+}  // namespace drawing_plan
+
+DrawingPlan plan_drawing(const run::PipelineSource& source, const DrawnWork& work, const DrawnLoading& loading,
+                         const plan::Profile& profile, const run::Program& program) {
+  require(loading.layout.ranks() <= kRecordedRanks, "draw", "a plan of a drawing has at most ", kRecordedRanks,
+          " ranks: got ", loading.layout.ranks(), "; plan fewer replicas, which draw independently");
+  return drawing_plan::Planner(source, work, loading, profile, program).plan();
+}
+
+std::string to_text(const DrawingPlan& plan) {
+  std::string text = concat(plan.ranks, plan.ranks == 1 ? " rank" : " ranks", ", ", text_of(plan.seconds, 4),
+                            " seconds, of which a step takes ", text_of(plan.step_seconds, 4), "; peak ",
+                            readable_bytes(plan.peak_bytes), " a rank\n");
+  for (const DrawnPart& part : plan.parts)
+    text += concat(part.name, ": ", readable_bytes(part.peak_bytes), ", weights ", readable_bytes(part.weights), "\n");
+  text += concat("sent a step: ", text_of(plan.sent, 10), " elements over all ranks\n");
+  text += plan.fits ? concat("The drawing fits ", plan.cluster, ".\n")
+                    : concat("The drawing does not fit ", plan.cluster, ": a rank needs ",
+                             readable_bytes(plan.peak_bytes), ", and there are ", readable_bytes(plan.limit_bytes),
+                             "; set --precision bf16, a smaller --size, or --memory.device\n");
+  for (const std::string& line : plan.assumptions) text += "- " + line + "\n";
+  return text;
+}
+
+std::string to_json(const DrawingPlan& plan) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  for (const DrawnPart& part : plan.parts) parts.push_back({{"name", part.name}, {"peak_bytes", part.peak_bytes}});
+  const nlohmann::ordered_json all{
+      {"fits", plan.fits}, {"seconds", plan.seconds},       {"step_seconds", plan.step_seconds},
+      {"sent", plan.sent}, {"peak_bytes", plan.peak_bytes}, {"limit_bytes", plan.limit_bytes},
+      {"parts", parts}};
+  return json_line(all);
+}
+
+}  // namespace colossal::predict

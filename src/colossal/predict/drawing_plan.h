@@ -1,0 +1,72 @@
+// Predicts what drawing pictures needs on a cluster, from shapes alone.
+//
+//   const DrawnWork work{.cells = {64, 64}, .count = 4, .at_once = 1, .passes = 25, .is_guided = true};
+//   const DrawingPlan plan = predict::plan_drawing(source, work, {.layout = layout}, profile, program);
+//   std::puts(predict::to_text(plan).c_str());
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/distributed/config.h"
+#include "colossal/ops/convolution.h"
+#include "colossal/plan/profile.h"
+#include "colossal/run/config.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+#include "colossal/run/program.h"
+
+namespace colossal::predict {
+
+/// The pictures that are drawn.
+struct DrawnWork {
+  ops::PictureSize cells{};  ///< of a picture, as the model draws it
+  int64_t count = 1;
+  int64_t at_once = 1;  ///< pictures that one replica draws together, at most
+  int64_t passes = 25;  ///< of the model, for a picture
+  bool is_guided = true;
+  int64_t clip_skip = 0;
+};
+
+/// How the pipeline is loaded.
+struct DrawnLoading {
+  distributed::ParallelConfig layout{};  ///< of the model; text encoder and decoder are whole on each rank
+  at::ScalarType dtype = at::kFloat;     ///< of all weights
+  run::MemoryConfig memory{};            ///< budgets of the model's weights, as for run::StreamedWeights
+};
+
+/// A part of the pipeline on the rank that needs the most.
+struct DrawnPart {
+  std::string name;        ///< "text encoder", "model" or "decoder"
+  int64_t peak_bytes = 0;  ///< of its weights on the device and of the tensors of one pass without gradients
+  int64_t weights = 0;     ///< of the weights on the device
+};
+
+struct DrawingPlan {
+  std::string cluster;
+  bool fits = false;
+  double seconds = 0;       ///< for all pictures, without loading
+  double step_seconds = 0;  ///< of a pass of the model, with both halves of guidance
+  double sent = 0;          ///< elements that all ranks together send in a step
+  int64_t ranks = 1;
+  int64_t peak_bytes = 0;   ///< of a rank: the weights of all parts, and the tensors of the part that needs the most
+  int64_t limit_bytes = 0;  ///< that tensors of a rank may take on the cluster
+  std::vector<DrawnPart> parts;
+  std::vector<std::string> assumptions;
+};
+
+/// Records a pass of each part on tensors without data, the model on each rank of the layout, and prices it. `source`:
+/// its parts may be presets. No weight is read.
+/// Time: the bookkeeping of a pass on each rank. No communication.
+/// Errors ("draw"): more than kRecordedRanks ranks; ("memory") a budget that is too small. Errors of plan::Cluster, of
+/// run::find_source() and of layouts that the model refuses.
+DrawingPlan plan_drawing(const run::PipelineSource& source, const DrawnWork& work, const DrawnLoading& loading,
+                         const plan::Profile& profile, const run::Program& program);
+
+/// Returns the plan for people, and as one JSON object: fits, seconds, step_seconds, sent, peak_bytes, limit_bytes and
+/// parts [{name, peak_bytes}].
+std::string to_text(const DrawingPlan& plan);
+std::string to_json(const DrawingPlan& plan);
+
+}  // namespace colossal::predict

@@ -1,0 +1,68 @@
+// Plans of drawings from shapes alone.
+#include "colossal/predict/drawing_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "colossal/base/json.h"
+#include "colossal/plan/profile.h"
+#include "colossal/run/data.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/program.h"
+
+namespace colossal::predict::drawing_plan_test {
+namespace {
+
+run::PipelineSource pipeline_of(const std::string& preset) {
+  const run::Config config = run::read_given_config("", {"--model.name=" + preset}).config;
+  const run::ResolvedModel model = run::resolve_model(config, run::built_in());
+  run::PipelineSource source = dynamic_cast<const run::DiffusionObjective&>(*model.objective.objective).pipeline();
+  source.model = preset;
+  return source;
+}
+
+DrawingPlan planned(const std::string& preset, const DrawnWork& work, const DrawnLoading& loading = {},
+                    const char* cluster = "rtx-3060") {
+  return plan_drawing(pipeline_of(preset), work, loading, plan::find_profile(cluster), run::built_in());
+}
+
+TEST(DrawingPlan, CountsThePartsOfStableDiffusion) {
+  const DrawingPlan plan = planned("sd-1.5", {.cells = {64, 64}}, {.dtype = at::kBFloat16});
+  ASSERT_EQ(plan.parts.size(), 3u);
+  EXPECT_EQ(plan.parts[0].name, "text encoder");
+  EXPECT_EQ(plan.parts[1].name, "model");
+  EXPECT_EQ(plan.parts[1].weights, 2 * 859'520'964);
+  EXPECT_EQ(plan.parts[2].name, "decoder");
+  EXPECT_EQ(plan.parts[2].weights, 2 * 83'653'863);
+  for (const DrawnPart& part : plan.parts) EXPECT_GT(part.peak_bytes, part.weights) << part.name;
+  EXPECT_TRUE(plan.fits);
+  EXPECT_EQ(plan.sent, 0);
+  EXPECT_GT(plan.seconds, 25 * plan.step_seconds);
+  const nlohmann::json json = nlohmann::json::parse(to_json(plan));
+  EXPECT_EQ(json["parts"][2]["name"], "decoder");
+  EXPECT_THAT(to_text(plan), testing::HasSubstr("fits rtx-3060"));
+}
+
+TEST(DrawingPlan, CountsRowsRanksAndTravellingWeights) {
+  const DrawnWork guided{.cells = {16, 16}, .count = 4, .at_once = 4};
+  DrawnWork plain = guided;
+  plain.is_guided = false;
+  const DrawingPlan one = planned("dit-tiny", guided), half = planned("dit-tiny", plain);
+  EXPECT_GT(one.parts.at(0).peak_bytes, half.parts.at(0).peak_bytes);
+  EXPECT_EQ(one.parts.at(0).weights, half.parts.at(0).weights);
+  DrawnLoading split;
+  split.layout.tensor.size = 2;
+  const DrawingPlan two = planned("dit-tiny", guided, split, "a100-8x");
+  EXPECT_EQ(two.ranks, 2);
+  EXPECT_GT(two.sent, 0);
+  EXPECT_LT(two.parts.at(0).weights, one.parts.at(0).weights);
+  DrawnLoading streamed;
+  streamed.memory.device = int64_t{3} << 20;
+  EXPECT_LE(planned("dit-tiny", guided, streamed).parts.at(0).weights, streamed.memory.device);
+}
+
+}  // namespace
+}  // namespace colossal::predict::drawing_plan_test
