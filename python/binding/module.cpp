@@ -9,6 +9,7 @@ PYBIND11_MODULE(_binding, module) {
   colossal::binding::bind_world(module);
   colossal::binding::bind_training(module);
   colossal::binding::bind_engine(module);
+  colossal::binding::bind_drawer(module);
   colossal::binding::bind_text(module);
   colossal::binding::bind_checkpoint(module);
   colossal::binding::bind_run(module);

@@ -6,6 +6,8 @@ namespace colossal::binding {
 
 /// Adds Engine and Request.
 void bind_engine(py::module_& module);
+/// Adds Drawer and Drawing.
+void bind_drawer(py::module_& module);
 /// Adds Tokenizer, ChatTemplate and has_chat_template().
 void bind_text(py::module_& module);
 /// Adds load_checkpoint() and save_checkpoint().

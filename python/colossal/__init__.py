@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .build import build_info, version
     from .checkpoint import load, read_progress, save
     from .commands import embed, evaluate, plan, schedule
+    from .drawer import Drawer, Picture
     from .empty import empty_parameters
     from .engine import Answer, Engine, LogProbabilities, Request, Sampling
     from .run import Run, train
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "ChatTemplate",
+    "Drawer",
     "Engine",
     "Error",
     "LogProbabilities",
+    "Picture",
     "Request",
     "Resumed",
     "Run",
@@ -61,6 +64,8 @@ __all__ = [
 
 _MODULES = {
     "Answer": "engine",
+    "Drawer": "drawer",
+    "Picture": "drawer",
     "Engine": "engine",
     "LogProbabilities": "engine",
     "Request": "engine",

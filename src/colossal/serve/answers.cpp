@@ -153,11 +153,8 @@ std::string base64_of(const std::vector<float>& vector) {
 }
 
 ordered_json model_object(const ShownModel& model) {
-  ordered_json object = {{"id", model.name},
-                         {"object", "model"},
-                         {"created", model.created},
-                         {"owned_by", "colossal"},
-                         {"max_model_len", model.max_model_len}};
+  ordered_json object = {{"id", model.name}, {"object", "model"}, {"created", model.created}, {"owned_by", "colossal"}};
+  if (model.max_model_len > 0) object["max_model_len"] = model.max_model_len;
   if (!model.parent.empty()) object["parent"] = model.parent;
   return object;
 }
@@ -236,6 +233,16 @@ std::string embeddings_json(const std::string& model, const std::vector<std::vec
                     {"data", std::move(data)},
                     {"model", model},
                     {"usage", {{"prompt_tokens", prompt_tokens}, {"total_tokens", prompt_tokens}}}});
+}
+
+std::string images_json(int64_t created, const std::vector<ShownPicture>& pictures,
+                        const std::vector<std::string>& notices) {
+  ordered_json data = ordered_json::array();
+  for (const ShownPicture& picture : pictures)
+    data.push_back({{"b64_json", base64(picture.png)}, {"seed", picture.seed}});
+  ordered_json answer{{"created", created}, {"data", std::move(data)}, {"output_format", "png"}};
+  if (!notices.empty()) answer["warnings"] = notices;
+  return json_line(answer);
 }
 
 std::string tokenize_json(const std::vector<int64_t>& tokens, int64_t max_model_len) {

@@ -46,9 +46,9 @@ std::string chat_usage_event(const AnswerHead& head, const Usage& usage);
 /// A model or adapter as /v1/models shows it.
 struct ShownModel {
   std::string name{};
-  std::string parent{};  ///< name of the model that an adapter belongs to, as in vLLM; "" = it is a model
-  int64_t created = 0;   ///< seconds since 1970
-  int64_t max_model_len = 0;
+  std::string parent{};       ///< name of the model that an adapter belongs to, as in vLLM; "" = it is a model
+  int64_t created = 0;        ///< seconds since 1970
+  int64_t max_model_len = 0;  ///< 0 = the model reads no sequences
 };
 /// Returns the object of /v1/models/NAME.
 std::string model_json(const ShownModel& model);
@@ -58,6 +58,16 @@ std::string models_json(const std::vector<ShownModel>& models);
 /// Returns the answer of /v1/embeddings. With `base64`, vectors are little-endian fp32.
 std::string embeddings_json(const std::string& model, const std::vector<std::vector<float>>& vectors, bool base64,
                             int64_t prompt_tokens);
+
+/// A picture of an answer.
+struct ShownPicture {
+  std::string png{};  ///< bytes of the file
+  int64_t seed = 0;   ///< with which the same request draws it alone
+};
+/// Returns the answer of /v1/images/generations. `created` is in seconds since 1970. `notices` are lines for the
+/// client, which the answer has as `warnings` if there are any.
+std::string images_json(int64_t created, const std::vector<ShownPicture>& pictures,
+                        const std::vector<std::string>& notices);
 
 std::string tokenize_json(const std::vector<int64_t>& tokens, int64_t max_model_len);
 std::string detokenize_json(const std::string& text);

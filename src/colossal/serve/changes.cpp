@@ -1,29 +1,12 @@
 #include "colossal/serve/changes.h"
 
 #include <utility>
-#include <variant>
 
-#include "colossal/base/fields.h"
 #include "colossal/serve/byte_stream.h"
+#include "colossal/serve/field_bytes.h"
 
 namespace colossal::serve {
 namespace {
-
-/// Passes the value of each field to a ByteWriter or ByteReader.
-template <class Bytes>
-class FieldBytes final : public Fields {
- public:
-  explicit FieldBytes(Bytes& bytes) : bytes_(bytes) {}
-
- private:
-  void visit(const Field& field) override {
-    std::visit([this](auto* value) { bytes_(*value); }, field.value);
-  }
-  void visit_rest(ConfigDocument&) override {}
-  void enter(const char*, const char*, const char*) override {}
-  void leave() override {}
-  Bytes& bytes_;
-};
 
 void pass_options(ByteReader& bytes, infer::GenerationOptions& options) {
   FieldBytes<ByteReader> fields(bytes);

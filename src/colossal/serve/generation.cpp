@@ -294,12 +294,6 @@ std::string completion_event_of(const AnswerHead& head, int64_t index, const Cho
   return completion_event(head, index, part);
 }
 
-/// Returns a seed that the seeds of the other choices can follow.
-int64_t random_seed() {
-  std::random_device device;
-  return std::uniform_int_distribution<int64_t>(0, int64_t{1} << 53)(device);
-}
-
 /// Returns the members of a request that the answer needs after the handler has returned.
 http::Request without_body(const http::Request& request) {
   http::Request rest;
@@ -376,6 +370,11 @@ AnswerWriter chat_writer() { return {chat_json, chat_event, chat_usage_event, ch
 void require_continuation(const ServedModel& model) {
   if (!model.continues)
     throw http::RequestError(400, concat("the model ", model.name, " does not continue text: use /v1/embeddings"));
+}
+
+int64_t random_seed() {
+  std::random_device device;
+  return std::uniform_int_distribution<int64_t>(0, int64_t{1} << 53)(device);
 }
 
 void generate(Service& service, const http::Request& request, http::Exchange exchange, GenerationJob job) {

@@ -40,6 +40,9 @@ struct GenerationJob {
 /// Throws http::RequestError 400 unless the model continues text.
 void require_continuation(const ServedModel& model);
 
+/// Returns a random seed that the seeds of further choices or pictures can follow.
+int64_t random_seed();
+
 /// Checks the work, adds it to the service's replica and returns. The exchange gets one whole answer, or a stream. An
 /// error that comes after the stream has begun is its last event. The choices are cancelled if the client is gone, if a
 /// stop string occurs or if another choice fails. Choice i of prompt p has the index p * n + i. It draws by the

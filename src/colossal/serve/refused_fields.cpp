@@ -21,6 +21,8 @@ constexpr const char* kLeaveOut = "leave it out";
 constexpr const char* kUseFormat = "use response_format";
 constexpr const char* kUseFilters = "use temperature, top_p, top_k or min_p";
 constexpr const char* kUsePenalties = "use repetition_penalty, presence_penalty or frequency_penalty";
+constexpr const char* kFromNoise = "pictures begin from noise here; use `colossal draw`";
+constexpr const char* kOwnSampler = "the folder names its sampler; use `colossal draw`";
 constexpr unsigned kGenerations = kCompletions | kChats, kTemplates = kChats | kTokenization;
 
 constexpr RefusedField kFields[] = {
@@ -44,6 +46,30 @@ constexpr RefusedField kFields[] = {
     {"web_search_options", "[]", "this server searches nothing; leave it out", kChats},
     {"verbosity", R"(["medium"])", "ask for it in a message", kChats},
     {"dimensions", "[]", "vectors keep their length; leave it out", kEmbeddings},
+    // OpenAI: pictures
+    {"quality", R"(["auto", "standard"])", "use num_inference_steps", kImages},
+    {"style", "[]", "name it in the prompt", kImages},
+    {"background", R"(["auto", "opaque"])", kLeaveOut, kImages},
+    {"output_format", R"(["png"])", "pictures are PNG files; leave it out", kImages},
+    {"output_compression", "[100]", kLeaveOut, kImages},
+    {"partial_images", "[0]", kLeaveOut, kImages},
+    {"stream", "[false]", "pictures come in one answer; leave it out", kImages},
+    // stable-diffusion.cpp, AUTOMATIC1111 and vLLM: pictures
+    {"image", "[]", kFromNoise, kImages},
+    {"init_images", "[[]]", kFromNoise, kImages},
+    {"mask", "[]", kFromNoise, kImages},
+    {"strength", "[1]", kFromNoise, kImages},
+    {"width", "[]", "use size", kImages},
+    {"height", "[]", "use size", kImages},
+    {"steps", "[]", "use num_inference_steps", kImages},
+    {"sample_steps", "[]", "use num_inference_steps", kImages},
+    {"cfg_scale", "[]", "use guidance_scale", kImages},
+    {"batch_count", "[1]", "use n", kImages},
+    {"num_images_per_prompt", "[1]", "use n", kImages},
+    {"sampler_name", "[]", kOwnSampler, kImages},
+    {"sample_method", "[]", kOwnSampler, kImages},
+    {"scheduler", "[]", kOwnSampler, kImages},
+    {"clip_skip", "[0, -1]", "use `colossal draw`", kImages},
     // vLLM: the prompt
     {"prompt_embeds", "[]", "use prompt", kCompletions},
     {"add_special_tokens", "[true]", "use a list of token ids as the prompt", kCompletions},
@@ -110,6 +136,7 @@ constexpr RefusedField kFields[] = {
     {"grammar", R"([""])", kUseFormat},
     {"grammar_lazy", "[false]", kUseFormat},
     {"grammar_triggers", "[[]]", kUseFormat},
+    {"lora", "[[]]", kLeaveOut, kImages},
     {"lora", "[[]]", "name the adapter in model, and give it to the server with --adapter"},
     {"image_data", "[[]]", "prompts are text; leave it out"},
     {"reasoning_budget_tokens", "[-1]", "use max_tokens", kChats},

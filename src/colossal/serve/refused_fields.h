@@ -19,7 +19,8 @@ enum FieldsOf : unsigned {
   kEmbeddings = 4,
   kTokenization = 8,
   kMessages = 16,
-  kStreamOptions = 32
+  kStreamOptions = 32,
+  kImages = 64
 };
 
 /// Refuses a field of OpenAI, vLLM or llama.cpp that is not supported, unless its value is one that changes nothing.

@@ -19,6 +19,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMostTokens = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMostLogprobs = 20;
+constexpr double kMostGuidance = 1000;
 
 ordered_json parsed_body(std::string_view body, const ReaderLimits& limits) {
   if (!text::is_utf8(body)) throw http::RequestError(400, "the body must be UTF-8");
@@ -105,6 +106,15 @@ void read_chat_logprobs(const BodyFields& fields, infer::GenerationOptions& opti
   if (reports) options.logprobs = best.value_or(0);
 }
 
+/// Returns the size of pictures, of at most that many pixels; "" = that of the model.
+std::string read_picture_size(const BodyFields& fields, int64_t max_pixels) {
+  const std::string size = fields.text("size").value_or("auto");
+  if (size == "auto") return "";
+  const ops::PictureSize pixels = as_bad_request("size", [&] { return diffusion::DrawOptions{.size = size}.pixels(); });
+  if (pixels.pixels() > max_pixels) refuse("size", concat("at most ", max_pixels, " pixels"), size);
+  return size;
+}
+
 /// Returns the maximum number of new tokens, at least `low`. The newer name has precedence.
 std::optional<int64_t> read_max_tokens(const BodyFields& fields, int64_t low) {
   const auto older = fields.integer("max_tokens", low, kMostTokens);
@@ -169,6 +179,29 @@ EmbeddingRequest RequestReader::embedding(std::string_view body) const {
   request.base64 = format == "base64";
   refuse_fields(fields, kEmbeddings);
   request.inputs = read_prompts_of(fields, "input", options_);
+  return request;
+}
+
+ImageRequest RequestReader::image(std::string_view body) const {
+  const ordered_json json = parsed_body(body, options_.limits);
+  const BodyFields fields(json);
+  ImageRequest request;
+  request.model = read_model(fields, options_.names);
+  diffusion::DrawOptions& options = request.options;
+  options.prompt = fields.required_text("prompt");
+  options.negative = fields.text("negative_prompt").value_or("");
+  options.count = fields.integer("n", 1, options_.limits.pictures).value_or(1);
+  options.size = read_picture_size(fields, options_.limits.pixels);
+  const std::string format = fields.text("response_format").value_or("b64_json");
+  if (format != "b64_json") refuse("response_format", R"("b64_json", because the server keeps no files)", format);
+  const auto seed = fields.integer("seed", -kMostTokens, kMostTokens - options_.limits.pictures);
+  request.has_seed = seed.has_value();
+  options.seed = seed.value_or(options.seed);
+  options.steps = fields.integer("num_inference_steps", 1, kMostTokens).value_or(options.steps);
+  options.guidance =
+      fields.number("guidance_scale", 0, kMostGuidance, "above 0 and at most 1000; 1 = none", /*excludes_low=*/true)
+          .value_or(options.guidance);
+  refuse_fields(fields, kImages);
   return request;
 }
 

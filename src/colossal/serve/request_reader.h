@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colossal/base/json.h"
+#include "colossal/diffusion/draw_options.h"
 #include "colossal/http/error_answer.h"
 #include "colossal/infer/generation_options.h"
 #include "colossal/serve/request_defaults.h"
@@ -26,6 +27,8 @@ struct ReaderLimits {
   int64_t stop_bytes = 256;         ///< bytes of one stop string
   int64_t bias_entries = 1024;      ///< entries of logit_bias
   int64_t embedding_inputs = 2048;  ///< texts of an embedding request, and prompts of a completion request
+  int64_t pictures = 10;            ///< pictures of one request
+  int64_t pixels = 4 << 20;         ///< of one picture: 2048 x 2048
 };
 
 struct ReaderOptions {
@@ -90,6 +93,12 @@ struct EmbeddingRequest {
   bool base64 = false;           ///< encoding_format
 };
 
+struct ImageRequest {
+  std::string model{};
+  bool has_seed = false;             ///< false: the caller draws options.seed
+  diffusion::DrawOptions options{};  ///< not checked by its check(); what shall be drawn is its prompt
+};
+
 /// A text to tokenize: a prompt, or the messages of a chat.
 struct TokenizeRequest {
   std::string model{};
@@ -117,6 +126,7 @@ class RequestReader {
   CompletionRequest completion(std::string_view body) const;
   ChatRequest chat(std::string_view body) const;
   EmbeddingRequest embedding(std::string_view body) const;
+  ImageRequest image(std::string_view body) const;
   TokenizeRequest tokenize(std::string_view body) const;
   DetokenizeRequest detokenize(std::string_view body) const;
 

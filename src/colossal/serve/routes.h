@@ -15,7 +15,8 @@ std::vector<http::Route> routes(Service& service);
 /// Route of probes, which ask every few seconds. The log has no lines for it.
 inline constexpr char kHealthPath[] = "/health";
 
-/// Returns a plain text that lists the routes of a server whose model embeds texts and does not continue them.
-std::string embedding_routes_text();
+/// Returns a plain text that lists the routes of a server whose model does not continue texts: it draws pictures, or it
+/// embeds texts.
+std::string routes_text(bool draws);
 
 }  // namespace colossal::serve

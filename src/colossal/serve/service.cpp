@@ -17,7 +17,8 @@ std::string plain(std::string text) {
 }
 
 ReaderOptions reader_options(const ServiceOptions& options, const ServedModel& model) {
-  ReaderOptions reader{.defaults = options.defaults, .vocabulary = model.tokenizer->vocabulary_size()};
+  ReaderOptions reader{.defaults = options.defaults,
+                       .vocabulary = model.tokenizer ? model.tokenizer->vocabulary_size() : 0};
   reader.limits.depth = static_cast<int>(options.limits.max_depth);
   reader.limits.max_n = options.limits.max_n;
   reader.names = model.accepted_names();
@@ -56,13 +57,23 @@ const text::ChatTemplate* ServedModel::template_of(const std::string& requested)
 Service::Service(ServiceOptions options) : options_(std::move(options)) {}
 Service::~Service() = default;
 
-void Service::open(ServedModel model, Replica& replica) {
+void Service::set_model(ServedModel model) {
   require(!is_open_, "serve", "a service is opened once: got a second model, ", model.name);
   require(model.adapters.empty() || model.demands_name, "serve",
           "requests must name the model or an adapter if there are adapters: got demands_name = false");
   model_ = std::move(model);
   reader_ = std::make_unique<RequestReader>(reader_options(options_, model_));
+}
+
+void Service::open(ServedModel model, Replica& replica) {
+  set_model(std::move(model));
   replica_ = &replica;
+  is_open_ = true;
+}
+
+void Service::open(ServedModel model, DrawingLoop& drawings) {
+  set_model(std::move(model));
+  drawings_ = &drawings;
   is_open_ = true;
 }
 

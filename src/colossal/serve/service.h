@@ -14,10 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "colossal/diffusion/draw_options.h"
 #include "colossal/http/exchange.h"
 #include "colossal/http/limits.h"
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
+#include "colossal/serve/drawing_loop.h"
 #include "colossal/serve/metrics.h"
 #include "colossal/serve/replica.h"
 #include "colossal/serve/request_reader.h"
@@ -58,7 +60,7 @@ struct ServedModel {
   bool demands_name = false;                  ///< requests for another model get 404 (--name, or adapters)
   std::vector<ServedAdapter> adapters{};      ///< needs demands_name
   int64_t created = 0;                        ///< seconds since 1970
-  const text::Tokenizer* tokenizer{};         ///< outlives the service
+  const text::Tokenizer* tokenizer{};         ///< outlives the service; nullptr = the model draws pictures
   const text::ChatTemplate* chat_template{};  ///< nullptr = the model has none
   infer::SchemaCache* schemas{};  ///< compiles schemas before work is added; nullptr for a model that only embeds
   int64_t max_length = 0;         ///< maximum tokens of a sequence: positions and cache allow them
@@ -69,7 +71,12 @@ struct ServedModel {
   std::function<void(const std::vector<int64_t>&)> check_embedding{};
   std::string no_embeddings{};
   std::string embedding_prompt{};  ///< text before each text to embed, not before token ids; "" = none
+  /// Checks what a request wants drawn (diffusion::Drawer::check) and returns; throws colossal::Error. Empty = the
+  /// model draws no pictures
+  std::function<void(const diffusion::DrawOptions&)> check_drawing{};
+  bool draws_classes = false;  ///< the prompt of a picture names a class
 
+  bool draws() const { return check_drawing != nullptr; }
   /// Returns the names that requests may have as `model`, that of the model itself first; empty = every name.
   std::vector<std::string> accepted_names() const;
   /// Returns the adapter that a request with this `model` chooses; nullptr = the model itself.
@@ -83,6 +90,7 @@ struct ServiceOptions {
   http::ServerLimits limits{};
   bool has_keys = false;     ///< the server demands keys: prefixes are shared under the same key only
   bool only_embeds = false;  ///< the model that will be loaded only embeds: GET / has no chat page
+  bool draws = false;        ///< the model that will be loaded draws pictures: GET / has no chat page
   int64_t max_embedding_tokens = int64_t{16} << 20;    ///< tokens of all unfinished embeddings: 128 MiB of ids
   std::function<void(const std::string& line)> log{};  ///< called with each line of the log, from any thread
 };
@@ -95,17 +103,23 @@ class Service {
 
   /// The model is loaded. `replica` outlives the server that calls the routes. Called once.
   void open(ServedModel model, Replica& replica);
+  /// Does the same for a model that draws pictures.
+  void open(ServedModel model, DrawingLoop& drawings);
   bool is_open() const { return is_open_; }
   /// The server drains: /health answers 503. Called together with http::Server::drain().
   void drain() { is_draining_ = true; }
   bool is_draining() const { return is_draining_; }
   /// Returns true if GET / is the chat page. Also before open().
-  bool has_chat_page() const { return is_open_ ? model_.continues : !options_.only_embeds; }
+  bool has_chat_page() const { return is_open_ ? model_.continues : !options_.only_embeds && !options_.draws; }
+  /// Returns true if the model draws pictures. Also before open().
+  bool draws() const { return is_open_ ? model_.draws() : options_.draws; }
 
   // After open():
   const ServedModel& model() const { return model_; }
   const RequestReader& reader() const { return *reader_; }
-  Replica& replica() const { return *replica_; }
+  Replica& replica() const { return *replica_; }        ///< of a model that reads text
+  DrawingLoop& drawings() const { return *drawings_; }  ///< of a model that draws
+  ReplicaLoad load() const { return replica_ ? replica_->load() : drawings_->load(); }
 
   const ServiceOptions& options() const { return options_; }
   Metrics& metrics() { return metrics_; }
@@ -130,10 +144,13 @@ class Service {
   void log_end(const http::RequestEnd& end);
 
  private:
+  void set_model(ServedModel model);
+
   ServiceOptions options_;
   ServedModel model_;
   std::unique_ptr<RequestReader> reader_;
   Replica* replica_ = nullptr;
+  DrawingLoop* drawings_ = nullptr;
   Metrics metrics_;
   std::atomic<bool> is_open_{false}, is_draining_{false};
   std::mutex mutex_;                               // guards the members below

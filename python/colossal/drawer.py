@@ -1,0 +1,151 @@
+"""Pictures drawn in this process, by a pipeline of diffusers or a run whose model draws."""
+
+import dataclasses
+import json
+import logging
+import os
+import weakref
+from types import TracebackType
+from typing import Any
+
+from . import _binding
+from .own_process import OwnProcess
+
+_WAIT = 0.1  # seconds between two looks for Ctrl-C
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A drawn picture. ``numpy.asarray(picture)`` is its pixels, [height, width, 3] of uint8."""
+
+    width: int
+    height: int
+    seed: int  #: with which it is drawn alone
+    sampler: str
+    steps: int
+    seconds: float  #: the picture's share of the time
+    png: bytes = dataclasses.field(repr=False)  #: the file that `colossal draw` writes, with the options in it
+    pixels: bytes = dataclasses.field(repr=False)  #: red, green and blue of each pixel, row by row
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "shape": (self.height, self.width, 3), "typestr": "|u1", "data": self.pixels}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the PNG file."""
+        with open(path, "wb") as file:
+            file.write(self.png)
+
+
+class Drawer:
+    """A pipeline of diffusers, or a run whose model draws, that draws pictures in this process.
+
+    One thread of the drawer's own runs the model, for one call of `draw` after another. `close`, or the end of a
+    ``with`` block, frees it.
+
+    The options are those of `colossal draw`: `precision` is the dtype of weights and activations, `memory_device` and
+    `memory_host` bound the memory for weights, `memory_disk` is a folder for what does not fit. Of a run with
+    training.ema the average of the weights is used, and with `no_ema` the last ones.
+
+    Errors: `colossal.Error` with the command's message.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        adapter: str | os.PathLike[str] | None = None,
+        base: str | os.PathLike[str] | None = None,
+        no_ema: bool | None = None,
+        precision: str | None = None,
+        quantize: str | None = None,
+        group_size: int | None = None,
+        device: str | None = None,
+        memory_device: str | int | None = None,
+        memory_host: str | int | None = None,
+        memory_disk: str | os.PathLike[str] | None = None,
+    ) -> None:
+        given = dict(locals())
+        del given["self"], given["folder"]
+        given["adapter"] = None if adapter is None else [os.fspath(adapter)]
+        options = {"from": os.fspath(folder)} | {name: value for name, value in given.items() if value is not None}
+        self._own = OwnProcess("draw", "a drawer", "make a drawer in the child, or start it with the method spawn")
+        self._held = _binding.Drawer(json.dumps(options, default=_plain))
+        weakref.finalize(self, _close, self._held, self._own)  # also before the interpreter ends
+        _warn(self._held.notices())
+
+    def draw(
+        self,
+        prompt: str | int,
+        *,
+        negative: str | None = None,
+        count: int | None = None,
+        size: str | tuple[int, int] | None = None,
+        seed: int | None = None,
+        steps: int | None = None,
+        sampler: str | None = None,
+        spacing: str | None = None,
+        karras: bool | None = None,
+        eta: float | None = None,
+        guidance: float | None = None,
+        rescale: float | None = None,
+        clip_skip: int | None = None,
+        image: str | os.PathLike[str] | None = None,
+        strength: float | None = None,
+        mask: str | os.PathLike[str] | None = None,
+    ) -> list[Picture]:
+        """Returns `count` pictures, in order. Picture k, from 0, has the seed `seed` + k.
+
+        `prompt` is the caption or, for a model of classes, the name or number of the class. `size` is a width and a
+        height in pixels. The other options are those of `colossal draw`, with its defaults: `seed` is 1, `steps` 25.
+        Words of a caption that the model does not read become a warning of the logger ``colossal``. Ctrl-C ends the
+        drawing after its step.
+        """
+        given = dict(locals())
+        del given["self"]
+        given["prompt"] = str(prompt)
+        if isinstance(size, tuple):
+            given["size"] = "x".join(str(int(side)) for side in size)
+        options = {name.replace("_", "-"): value for name, value in given.items() if value is not None}
+        self._own.require()
+        drawing = self._held.draw(json.dumps(options, default=_plain))
+        drawn = None
+        try:
+            while drawn is None:
+                drawn = drawing.next(_WAIT)
+        finally:
+            drawing.cancel()
+        pictures, notices = drawn
+        _warn(notices)
+        return [Picture(*picture) for picture in pictures]
+
+    def close(self) -> None:
+        """Ends unfinished drawings and frees the model. Does nothing in a forked child."""
+        _close(self._held, self._own)
+
+    def __enter__(self) -> "Drawer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _close(held: _binding.Drawer, own: OwnProcess) -> None:
+    if own.is_this:  # a child has no thread of the drawer to wait for
+        held.close()
+
+
+def _warn(notices: list[str]) -> None:
+    for notice in notices:
+        logging.getLogger("colossal").warning(notice)
+
+
+def _plain(value: Any) -> str | int | float:
+    """Returns a value of a type that JSON lacks: a number of another library, a path as text."""
+    if hasattr(value, "__index__"):
+        return int(value.__index__())
+    if hasattr(value, "__float__"):
+        return float(value)
+    return str(os.fspath(value))

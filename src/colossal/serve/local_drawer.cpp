@@ -1,0 +1,192 @@
+#include "colossal/serve/local_drawer.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_fields.h"
+#include "colossal/base/json_file.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/diffusion/drawer.h"
+#include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/distributed/config.h"
+
+namespace colossal::serve {
+
+void LocalDrawerOptions::fields(Fields& f) {
+  model.source_fields(f);
+  model.weight_fields(f);
+}
+
+LocalDrawerOptions read_local_drawer_options(const std::string& json) {
+  LocalDrawerOptions options;
+  const std::vector<std::string> given = read_json(parse_ordered_json(json, "the options", "draw"), options, "draw");
+  const std::string unused = options.model.check(
+      [&](const char* name) { return std::find(given.begin(), given.end(), name) != given.end(); }, false);
+  require(unused.empty(), "draw", unused);
+  return options;
+}
+
+struct LocalDrawer::Host {
+  explicit Host(LocalDrawerOptions options_) : options(std::move(options_)) {}
+
+  const LocalDrawerOptions options;
+  std::thread thread;
+  std::once_flag closed;
+  // Set by the thread before the constructor of LocalDrawer returns.
+  run::PipelineSource source;
+  std::vector<std::string> notices;
+
+  std::mutex mutex;  // guards the members below
+  std::condition_variable changed;
+  DrawingLoop* loop = nullptr;  // null = the pipeline is not loaded yet, or the loop has ended
+  bool has_ended = false;
+  std::exception_ptr error;
+
+  void run(comm::World& world);
+  void set_loop(DrawingLoop* own) {
+    const std::lock_guard lock(mutex);
+    loop = own;
+    changed.notify_all();
+  }
+  void cancel(Ticket ticket) {
+    const std::lock_guard lock(mutex);
+    if (loop) loop->cancel(ticket);
+  }
+  void close() {
+    std::call_once(closed, [this] {  // other threads that close wait here
+      {
+        const std::lock_guard lock(mutex);
+        if (loop) loop->end();
+      }
+      thread.join();
+    });
+  }
+};
+
+void LocalDrawer::Host::run(comm::World& world) {
+  const distributed::ParallelConfig layout;
+  comm::Mesh mesh(world, layout.axes());
+  const run::Program& program = run::built_in();
+  source = diffusion::find_pipeline(options.model.from, program, "draw");
+  run::Loading loading = options.model.loading();
+  loading.tokenizer = "none";
+  const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, layout, &program);
+  const at::Device device = loaded.model.model->parameters().options().device;
+  diffusion::PipelineParts parts(source, world, device, {.dtype = loading.dtype, .uses_average = loading.uses_average},
+                                 program);
+  diffusion::Drawer drawer(source, *loaded.model.model, parts, mesh, diffusion::checksum_of_model(source.model));
+  notices = loaded.model.notices;
+  for (std::string& notice : parts.take_notices()) notices.push_back(std::move(notice));
+  DrawingLoop own(world, mesh,
+                  {.draw =
+                       [&](const auto& wanted, const auto& given, const auto& take) {
+                         drawer.draw(wanted, given, take);
+                         return parts.take_notices();
+                       },
+                   .max_waiting = std::numeric_limits<int64_t>::max()});
+  struct Opened {  // while the loop takes drawings
+    ~Opened() { host.set_loop(nullptr); }
+    Host& host;
+  } const opened{*this};
+  set_loop(&own);
+  own.run({});
+}
+
+/// The state that the drawer's thread and the readers of a drawing share.
+struct LocalDrawing::State {
+  explicit State(std::shared_ptr<LocalDrawer::Host> host_) : host(std::move(host_)) {}
+
+  const std::shared_ptr<LocalDrawer::Host> host;
+  Ticket ticket = 0;  // set before a reader has the drawing
+  std::mutex mutex;   // guards the members below
+  std::condition_variable changed;
+  std::optional<Drawn> drawn;
+  bool has_ended = false;
+
+  void end(std::optional<Drawn> result) {
+    const std::lock_guard lock(mutex);
+    if (result) drawn = std::move(result);
+    has_ended = true;
+    changed.notify_all();
+  }
+};
+
+LocalDrawing::LocalDrawing(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+LocalDrawing::~LocalDrawing() { cancel(); }
+
+std::optional<Drawn> LocalDrawing::next(std::chrono::milliseconds timeout) {
+  State& s = *state_;
+  std::unique_lock lock(s.mutex);
+  if (!s.changed.wait_for(lock, timeout, [&] { return s.has_ended; })) return {};
+  require(s.drawn.has_value(), "draw",
+          "the pictures were not drawn, because the drawer was closed or they were cancelled");
+  if (s.drawn->error) std::rethrow_exception(s.drawn->error);
+  return std::exchange(s.drawn, {});
+}
+
+void LocalDrawing::cancel() { state_->host->cancel(state_->ticket); }
+
+LocalDrawer::LocalDrawer(LocalDrawerOptions options) : host_(std::make_shared<Host>(std::move(options))) {
+  Host& host = *host_;
+  host.thread = std::thread([&host] {
+    std::exception_ptr error;
+    try {
+      comm::run_ranks(1, [&host](comm::World& world) { host.run(world); });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(host.mutex);
+    host.error = error;
+    host.has_ended = true;
+    host.changed.notify_all();
+  });
+  std::unique_lock lock(host.mutex);
+  host.changed.wait(lock, [&host] { return host.loop || host.has_ended; });
+  if (host.loop) return;
+  const std::exception_ptr error = host.error;
+  lock.unlock();
+  host.thread.join();
+  std::rethrow_exception(error);
+}
+
+LocalDrawer::~LocalDrawer() { close(); }
+
+void LocalDrawer::close() { host_->close(); }
+
+diffusion::DrawOptions LocalDrawer::options(const std::string& json) const {
+  diffusion::DrawOptions options;
+  read_json(parse_ordered_json(json, "the options", "draw"), options, "draw");
+  if (!host_->source.reads_text() && options.drawn.empty()) options.drawn = std::exchange(options.prompt, "");
+  options.check();
+  diffusion::Drawer::check(host_->source, options, {});
+  return options;
+}
+
+std::unique_ptr<LocalDrawing> LocalDrawer::draw(diffusion::DrawOptions options) {
+  const auto state = std::make_shared<LocalDrawing::State>(host_);
+  // The loop destroys the function without a call if the drawing was cancelled or the drawer is closed.
+  const std::shared_ptr<void> ending(nullptr, [state](void*) { state->end({}); });
+  DrawingJob job{std::move(options), [state, ending](Drawn drawn) { state->end(std::move(drawn)); }};
+  std::optional<Ticket> ticket;
+  {
+    const std::lock_guard lock(host_->mutex);
+    if (host_->loop) ticket = host_->loop->add(std::move(job));
+    if (!ticket && host_->error) std::rethrow_exception(host_->error);
+  }
+  require(ticket.has_value(), "draw", "the drawer must be open: got a drawing after close()");
+  state->ticket = *ticket;
+  return std::make_unique<LocalDrawing>(state);
+}
+
+const std::vector<std::string>& LocalDrawer::notices() const { return host_->notices; }
+
+}  // namespace colossal::serve
