@@ -19,6 +19,7 @@ namespace colossal::cli {
 int bench(const Arguments& arguments) { become_torch("bench", arguments); }
 int chat(const Arguments& arguments, const run::Program*) { become_torch("chat", arguments); }
 int draw(const Arguments& arguments, const run::Program*) { become_torch("draw", arguments); }
+int latents(const Arguments& arguments, const run::Program*) { become_torch("latents", arguments); }
 int embed(const Arguments& arguments, const run::Program*) { become_torch("embed", arguments); }
 int evaluate(const Arguments& arguments, const run::Program*) { become_torch("evaluate", arguments); }
 int expand(const Arguments& arguments, const run::Program*) { become_torch("expand", arguments); }

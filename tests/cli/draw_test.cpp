@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "cli/outcome.h"
@@ -10,6 +11,7 @@
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/data/pictures/picture.h"
+#include "colossal/serve/local_drawer.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 
@@ -111,6 +113,29 @@ TEST_F(Draw, UsesTheAverageOfTheWeightsUnlessToldOtherwise) {
   EXPECT_NE(bytes(folder() / "average.png"), bytes(folder() / "last.png"));
 }
 
+TEST_F(Draw, WritesThePicturesOfALocalDrawer) {
+  drawn("files", {"--class", "star", "--count", "2", "--seed", "5", "--guidance", "2"});
+  serve::LocalDrawer drawer(serve::read_local_drawer_options(json{{"from", folder() / "run"}}.dump()));
+  const auto draw = [&](const std::string& options) { return drawer.draw(drawer.options(options)); };
+  const auto result = [](serve::LocalDrawing& drawing) { return drawing.next(std::chrono::minutes(1)).value(); };
+  const auto drawing = draw(R"({"prompt": "star", "count": 2, "seed": 5, "guidance": 2, "steps": 3})");
+  const serve::Drawn pictures = result(*drawing);
+  ASSERT_EQ(pictures.pictures.size(), 2u);
+  EXPECT_EQ(pictures.pictures[0].png, bytes(folder() / "files/0000-5.png"));
+  EXPECT_EQ(pictures.pictures[1].png, bytes(folder() / "files/0001-6.png"));
+  EXPECT_THROW(draw(R"({"prompt": "star", "size": "9x8"})"), Error);
+  EXPECT_THROW(draw(R"({"prompt": "star", "step": 3})"), Error);
+  const auto failed = draw(R"({"prompt": "star", "image": "/absent.png"})");
+  EXPECT_THROW(result(*failed), Error);
+  const auto waits = draw(R"({"prompt": "star", "steps": 1000, "count": 1000})"), cancelled = draw(R"({"class": "1"})");
+  EXPECT_FALSE(waits->next(std::chrono::milliseconds(0)));
+  cancelled->cancel();
+  EXPECT_THROW(result(*cancelled), Error);
+  drawer.close();
+  EXPECT_THROW(result(*waits), Error);
+  EXPECT_THROW(draw(R"({"prompt": "star"})"), Error);
+}
+
 TEST_F(Draw, BeginsWithTheNoiseOfAFile) {
   const auto write = [](const std::vector<int64_t>& sizes) {
     checkpoint::SafetensorsWriter writer(folder() / "noise.safetensors", {{"latents", at::kFloat, sizes}});
@@ -125,7 +150,7 @@ TEST_F(Draw, BeginsWithTheNoiseOfAFile) {
   EXPECT_EQ(rgb("first/0000-1.png"), rgb("other/0000-7.png")) << "ddim draws no other noise";
   EXPECT_NE(rgb("first/0000-1.png"), rgb("first/0001-2.png"));
   EXPECT_THAT(draw({"--class", "star", "--latents", two, "--to", folder() / "x"}).err,
-              HasSubstr("must have the sizes [1, 3, 8, 8], --count pictures: got [2, 3, 8, 8]"));
+              HasSubstr("must have the sizes [1, 3, 8, 8], one for each of --count: got [2, 3, 8, 8]"));
 }
 
 TEST_F(Draw, RefusesWhatItCannotDraw) {
@@ -135,7 +160,7 @@ TEST_F(Draw, RefusesWhatItCannotDraw) {
     EXPECT_NE(outcome.status, 0);
     return outcome.err;
   };
-  EXPECT_THAT(refused({}), HasSubstr("name it with --class"));
+  EXPECT_THAT(refused({}), HasSubstr("or a class with --class"));
   EXPECT_THAT(refused({"--class", "stir"}), HasSubstr("did you mean `star`?"));
   EXPECT_THAT(refused({"--class", "star", "--sampler", "ddin"}), HasSubstr("did you mean `ddim`?"));
   EXPECT_THAT(refused({"--class", "star", "--sampler", "ddim", "--karras"}), HasSubstr("karras"));
@@ -178,6 +203,71 @@ TEST_F(Draw, ExportsAPipelineOfDiffusers) {
   const std::string first = "transformer_blocks.0.norm1.emb.timestep_embedder.linear_1.weight",
                     second = "transformer_blocks.1.norm1.emb.timestep_embedder.linear_1.weight";
   EXPECT_TRUE(at::equal(tensors.tensor(first), tensors.tensor(second)));
+}
+
+TEST_F(Draw, ReadsAPipelineOfDiffusersAndWritesItsModelBack) {
+  const auto exported = [](const std::string& from, const std::string& to) {
+    const Outcome outcome = run_command("export", {"--from", folder() / from, "--to", folder() / to});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  };
+  exported("run", "first");
+  exported("first", "second");
+  exported("first/transformer", "part");
+  for (const std::string file : {"/config.json", "/diffusion_pytorch_model.safetensors"})
+    for (const std::string other : {"second/transformer", "part"})
+      EXPECT_EQ(bytes(folder() / (other + file)), bytes(folder() / ("first/transformer" + file))) << other << file;
+  EXPECT_THAT(run_command("generate", {"--from", folder() / "first", "--prompt", "x"}).err,
+              HasSubstr("`colossal draw` draws with it"));
+}
+
+TEST_F(Draw, TrainsAModelFromAPipelineOfDiffusers) {
+  ASSERT_EQ(run_command("export", {"--from", folder() / "run", "--to", folder() / "origin"}).status, 0);
+  train("dit_shapes", {"--run.folder=" + (folder() / "tuned"), "--model.from=" + (folder() / "origin"),
+                       "--training.steps=1", "--optimizer.learning_rate=1e-30", "--training.sample_every=0"});
+  ASSERT_EQ(run_command("export", {"--from", folder() / "tuned", "--to", folder() / "again"}).status, 0);
+  const std::string weights = "/transformer/diffusion_pytorch_model.safetensors";
+  const checkpoint::SafetensorsReader origin(folder() / ("origin" + weights)), again(folder() / ("again" + weights));
+  for (const auto& [name, entry] : origin.entries())
+    EXPECT_TRUE(at::allclose(again.tensor(name), origin.tensor(name), 0, 1e-20)) << name;
+  EXPECT_EQ(draw({"--class", "6", "--to", folder() / "tuned.png"}, "tuned").status, 0);
+}
+
+/// Returns pixels of a picture.
+std::vector<uint8_t> pixels_of(const std::string& file) { return data::decode_picture(file, "picture").rgb; }
+
+// Adapters that a run kept alone draw the same in each of their forms, and leave the base as it is.
+TEST_F(Draw, DrawsWithAdaptersInEachForm) {
+  ASSERT_EQ(run_command("export", {"--from", folder() / "run", "--to", folder() / "base"}).status, 0);
+  train("dit_shapes", {"--run.folder=" + (folder() / "lora"), "--model.from=" + (folder() / "base"),
+                       "--adapter.kind=lora", "--adapter.rank=4", "--adapter.alpha=400",
+                       "--optimizer.learning_rate=0.5", "--training.ema=0", "--training.sample_every=0"});
+  const auto exported = [](const std::string& to, const Words& words) {
+    Words all{"--from", folder() / "lora", "--to", folder() / to, "--adapter-only"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Outcome outcome = run_command("export", all);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+  };
+  exported("peft", {});
+  exported("kohya", {"--adapter-form", "kohya"});
+  const auto picture = [](const std::string& from, const Words& adapters) {
+    Words words{"--class", "star", "--guidance", "3", "--to", folder() / "lora.png"};
+    for (const std::string& adapter : adapters) words.insert(words.end(), {"--adapter", folder() / adapter});
+    const Outcome outcome = draw(words, from);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return pixels_of(bytes(folder() / "lora.png"));
+  };
+  const std::vector<uint8_t> adapted = picture("lora", {}), plain = picture("base", {});
+  EXPECT_NE(adapted, plain);
+  for (const Words& adapters : {Words{"lora"}, Words{"peft"}, Words{"kohya/pytorch_lora_weights.safetensors"}})
+    EXPECT_EQ(picture("base", adapters), adapted) << ::testing::PrintToString(adapters);
+  const std::vector<uint8_t> sum = picture("base", {"peft:0.5", "kohya:0.5"});
+  ASSERT_EQ(sum.size(), adapted.size());
+  for (size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], adapted[i], 1);  // rounded in another order
+  EXPECT_EQ(picture("base", {"peft:0"}), plain);
+  const checkpoint::SafetensorsReader peft(folder() / "peft/pytorch_lora_weights.safetensors");
+  EXPECT_EQ(peft.entries().size(), 2u * 2 * 4);  // A and B of the projections of two blocks
+  EXPECT_TRUE(peft.contains("transformer.transformer_blocks.0.attn1.to_out.0.lora_A.weight"));
+  EXPECT_THAT(peft.metadata().at("lora_adapter_metadata"), HasSubstr("\"transformer.lora_alpha\": 400"));
 }
 
 }  // namespace

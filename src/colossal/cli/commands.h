@@ -63,8 +63,11 @@ int evaluate(const Arguments& arguments, const run::Program* program);
 /// of chats, pairs or rankings.
 int score(const Arguments& arguments, const run::Program* program);
 
-/// `colossal draw --from RUN --class NAME --to out.png`: draws pictures.
+/// `colossal draw --from FOLDER --prompt TEXT --to out.png`: draws pictures.
 int draw(const Arguments& arguments, const run::Program* program);
+
+/// `colossal latents --from FOLDER --data.path=PICTURES --to CACHE`: encodes pictures and captions for training.
+int latents(const Arguments& arguments, const run::Program* program);
 
 /// `colossal quantize`: quantizes weights to 8 or 4 bits.
 int quantize(const Arguments& arguments, const run::Program* program);

@@ -10,38 +10,35 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/base/checksum.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/machine.h"
-#include "colossal/base/number.h"
-#include "colossal/base/run_folder.h"
-#include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/commands.h"
+#include "colossal/cli/draw_plan.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/data/pictures/picture.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/diffusion/draw_options.h"
-#include "colossal/diffusion/drawing.h"
-#include "colossal/diffusion/drawn_class.h"
-#include "colossal/diffusion/run_objective.h"
-#include "colossal/diffusion/run_sampler.h"
+#include "colossal/diffusion/drawer.h"
+#include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/run/adapter_choice.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
 
 namespace colossal::cli {
 namespace {
 
-constexpr int64_t kPicturesAtOnce = 16;
-
 struct DrawRequest {
   ModelOptions model;
   diffusion::DrawOptions options;
-  std::string prompts, to, latents;
-  bool as_json = false;
+  std::string prompts, to, latents, decode, cluster;
+  bool as_json = false, plans = false;
 };
 
 /// Pictures with the same options, but for their seeds.
@@ -102,98 +99,35 @@ std::vector<DrawTask> tasks_of(const DrawRequest& r) {
   return tasks;
 }
 
-/// Reads the starting noise of a task.
-at::Tensor read_latents(const std::string& path, const diffusion::DrawOptions& options,
-                        const models::DenoiserSizes& sizes) {
+/// Reads the starting noise of all tasks; nothing if none is given.
+diffusion::GivenPictures read_given(const std::string& path) {
+  if (path.empty()) return {};
   const checkpoint::SafetensorsReader file(path);
   require(file.contains("latents"), "draw", path, " must have the tensor latents");
-  const at::Tensor latents = file.tensor("latents");
-  const std::vector<int64_t> wanted{options.count, sizes.channels, sizes.height, sizes.width};
-  require(latents.sizes() == at::IntArrayRef(wanted), "draw", "latents of ", path, " must have the sizes ",
-          at::IntArrayRef(wanted), ", --count pictures: got ", latents.sizes());
-  return latents.to(at::kDouble);
+  return {.latents = file.tensor("latents").to(at::kDouble)};
 }
 
-/// Returns the first digits of a checksum of the newest checkpoint, for the texts of pictures.
-std::string checksum_of_model(const std::string& from) {
-  const auto newest = checkpoint::latest(RunFolder(from).checkpoints());
-  return newest ? file_checksum(*newest + "/manifest.json").substr(0, 10) : "";
-}
-
-/// Draws the tasks and writes their pictures. All ranks have one; rank 0 writes.
-class PictureWriter {
+/// Writes the pictures of the tasks, on the rank that speaks.
+class PictureFiles {
  public:
-  PictureWriter(const DrawRequest& request, const LoadedModel& loaded, const run::DiffusionObjective& objective)
-      : r_(request),
-        loaded_(loaded),
-        objective_(objective),
-        checksum_(checksum_of_model(request.model.from)),
-        is_folder_(!request.to.ends_with(".png")) {}
+  explicit PictureFiles(const DrawRequest& request) : r_(request), is_folder_(!request.to.ends_with(".png")) {}
 
-  void draw(const DrawTask& task) {
-    const diffusion::DrawOptions& o = task.options;
-    const models::DenoiserSizes& sizes = objective_.sizes();
-    const int64_t drawn = diffusion::drawn_class(o.drawn, objective_.class_names(), sizes.classes);
-    const double guidance = o.guidance == 0 ? objective_.keys().guidance : o.guidance;
-    const noise::SamplerPlan plan = o.plan(objective_);
-    const at::Tensor latents = r_.latents.empty() ? at::Tensor() : read_latents(r_.latents, o, sizes);
-    for (int64_t first = 0; first < o.count; first += kPicturesAtOnce) {
-      const int64_t count = std::min(kPicturesAtOnce, o.count - first);
-      const Stopwatch watch;
-      const at::Tensor pictures = drawn_by_all(plan, drawn, guidance, o, first, count, latents);
-      const double seconds = watch.seconds() / static_cast<double>(count);
-      if (!loaded_.speaks()) continue;
-      for (int64_t i = 0; i < count; ++i) write(pictures[i], o, drawn, guidance, o.seed + first + i, seconds);
-    }
-  }
-
- private:
-  /// Draws a replica's share of the pictures, and gathers those of all.
-  at::Tensor drawn_by_all(const noise::SamplerPlan& plan, int64_t drawn, double guidance,
-                          const diffusion::DrawOptions& o, int64_t first, int64_t count,
-                          const at::Tensor& latents) const {
-    comm::Group& replicas = loaded_.mesh.group("data");
-    const int64_t share = (count + replicas.size() - 1) / replicas.size();
-    diffusion::Drawing drawing{.guidance = guidance, .rescale = o.rescale};
-    std::vector<at::Tensor> starts;
-    for (int64_t i = 0; i < share; ++i) {
-      drawing.classes.push_back(drawn);
-      // The last replicas may have fewer; what they draw instead is not used.
-      const int64_t picture = std::min(replicas.rank() * share + i, count - 1);
-      drawing.seeds.push_back(static_cast<uint64_t>(o.seed + first + picture));
-      if (latents.defined()) starts.push_back(latents[first + picture]);
-    }
-    if (!starts.empty()) drawing.start = at::stack(starts);
-    const at::Tensor own = diffusion::draw(*loaded_.saved.model, plan, drawing).contiguous();
-    if (replicas.size() == 1) return own;
-    at::Tensor all = at::empty({replicas.size() * own.numel()}, own.options());
-    replicas.all_gather(all, own.flatten()).wait();
-    std::vector<int64_t> sizes = own.sizes().vec();
-    sizes[0] = replicas.size() * share;
-    return all.view(sizes).narrow(0, 0, count);
-  }
-
-  void write(const at::Tensor& pixels, const diffusion::DrawOptions& o, int64_t drawn, double guidance, int64_t seed,
-             double seconds) {
-    const std::string sampler = diffusion::sampler_of(objective_.keys(), o.sampler);
-    const std::string prompt = diffusion::class_title(drawn, objective_.class_names());
-    const std::string text = concat(
-        prompt, "\nSteps: ", o.steps, ", Sampler: ", sampler, ", CFG scale: ", print_number(guidance), ", Seed: ", seed,
-        ", Size: ", pixels.size(2), "x", pixels.size(1), checksum_.empty() ? "" : ", Model hash: " + checksum_);
-    const std::string path = is_folder_ ? free_path(seed) : r_.to;
-    write_file(path, data::encode_png(diffusion::picture_of(pixels), {{"parameters", text}}));
+  void write(const diffusion::DrawnPicture& drawn) {
+    const std::string path = is_folder_ ? free_path(drawn.seed) : r_.to;
+    write_file(path, drawn.png);
     ++written_;
     if (!r_.as_json) {
       std::printf("%s\n", path.c_str());
     } else {
-      const nlohmann::ordered_json line{{"path", path},       {"seed", seed},
-                                        {"sampler", sampler}, {"steps", o.steps},
-                                        {"seconds", seconds}, {"peak_bytes", peak_resident_bytes()}};
+      const nlohmann::ordered_json line{
+          {"path", path},         {"seed", drawn.seed},       {"sampler", drawn.sampler},
+          {"steps", drawn.steps}, {"seconds", drawn.seconds}, {"peak_bytes", peak_resident_bytes()}};
       std::puts(json_line(line).c_str());
     }
     std::fflush(stdout);
   }
 
+ private:
   /// Returns the path of the next picture in the folder: its number in this command, and its seed.
   std::string free_path(int64_t seed) const {
     std::string number = std::to_string(written_);
@@ -202,18 +136,44 @@ class PictureWriter {
   }
 
   const DrawRequest& r_;
-  const LoadedModel& loaded_;
-  const run::DiffusionObjective& objective_;
-  std::string checksum_;
   bool is_folder_;
   int64_t written_ = 0;
 };
 
-}  // namespace
+/// Writes the latents of a drawing that could not be decoded, and says how to go on.
+[[noreturn]] void keep_latents(const DrawRequest& r, const diffusion::DecodingFailed& failure) {
+  std::string path = r.to.ends_with(".png") ? r.to.substr(0, r.to.size() - 4) : concat(r.to, "/", failure.seed);
+  path += ".latents.safetensors";
+  checkpoint::write_safetensors(path, {{"latents", failure.latents}});
+  throw Error("draw", concat(failure.message(), "; the latents are in ", path, ": `colossal draw --from ", r.model.from,
+                             " --decode ", path, " --to ", r.to, "` finishes the pictures"));
+}
 
-int draw(const Arguments& arguments, const run::Program* program) {
-  CLI::App app("Draws pictures with the model of a run that has [diffusion], as PNG files.", "colossal draw");
-  DrawRequest r;
+/// Decodes latents of an earlier command.
+int decode(const DrawRequest& r, const run::Program& known) {
+  const run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw");
+  const checkpoint::SafetensorsReader file(r.decode);
+  require(source.has_latents() && file.contains("latents"), "draw", "--decode must be a file with the tensor latents, ",
+          "and --from a model that draws latents: got ", r.decode, " and ", r.model.from);
+  const at::Tensor latents = file.tensor("latents").to(at::kFloat);
+  const bool is_file = r.to.ends_with(".png");
+  require(!is_file || latents.size(0) == 1, "draw", "--to must be a folder for ", latents.size(0), " pictures: got ",
+          r.to, "; leave out .png");
+  const auto world = join_layout(r.model);
+  const run::Loading loading = r.model.loading();
+  const diffusion::PipelineParts parts(source, *world, comm::choose_device(r.model.device, world->local_rank()),
+                                       {.dtype = loading.dtype, .uses_average = loading.uses_average}, known);
+  if (!is_file) create_folder(r.to);
+  PictureFiles files(r);
+  for (int64_t i = 0; i < latents.size(0); ++i) {
+    const Stopwatch watch;
+    const at::Tensor pixels = parts.pixels(latents.narrow(0, i, 1))[0];
+    files.write({.png = data::encode_png(diffusion::picture_of(pixels)), .seed = i, .seconds = watch.seconds()});
+  }
+  return 0;
+}
+
+void add_draw_options(CLI::App& app, DrawRequest& r) {
   add_model_options(app, r.model);
   app.add_option("--parallel.data", r.model.layout.data, "number of ranks, or groups of them, that divide the pictures")
       ->capture_default_str()
@@ -225,36 +185,79 @@ int draw(const Arguments& arguments, const run::Program* program) {
   app.add_option("--latents", r.latents,
                  "safetensors file whose tensor `latents` [count, channels, height, width] is the starting noise, of "
                  "unit variance; default: noise of the seeds");
-  app.add_option("--to", r.to, "a .png file for one picture, or a folder, which is made")->required();
+  app.add_option("--decode", r.decode,
+                 "draw nothing: decode the tensor `latents` of a safetensors file that an earlier command wrote, "
+                 "because its decoding failed");
+  app.add_option("--to", r.to, "a .png file for one picture, or a folder, which is made");
   app.add_flag("--json", r.as_json, "print a line of JSON for each picture");
-  parse(app, arguments);
-  check_model_options(app, r.model);
-  const std::vector<DrawTask> tasks = tasks_of(r);
-  const bool is_file = r.to.ends_with(".png");
-  require(!is_file || (r.prompts.empty() && r.options.count == 1), "draw",
-          "--to must be a folder for several pictures: got ", r.to, "; leave out .png");
-  const run::Program known = program ? *program : run::built_in();
-  const auto objective = diffusion::objective_of_run(r.model.from, known, "draw");
-  for (const DrawTask& task : tasks) {
-    diffusion::drawn_class(task.options.drawn, objective->class_names(), objective->sizes().classes);
-    task.options.plan(*objective);
-    if (!r.latents.empty()) read_latents(r.latents, task.options, objective->sizes());
+  app.add_flag("--plan", r.plans,
+               "draw nothing, but print memory and time on a cluster; --from may also be a preset such as sd-1.5");
+  app.add_option("--cluster", r.cluster, "with --plan: hardware, as for `colossal plan`; default: this");
+}
+
+/// What the ranks of a drawing draw.
+struct DrawWork {
+  std::vector<DrawTask> tasks;
+  run::PipelineSource source;
+  diffusion::GivenPictures given;
+  std::vector<run::AdapterChoice> adapters;
+};
+
+int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program& known) {
+  const auto world = join_layout(r.model);
+  comm::Mesh mesh(*world, r.model.layout.axes());
+  run::Loading loading = r.model.loading();
+  loading.tokenizer = "none";
+  run::set_adapters(loading, work.adapters);
+  const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, mesh, r.model.layout, &known);
+  const bool speaks = world->rank() == 0;
+  if (speaks) {
+    print_notices(loaded.model);
+    if (!r.to.ends_with(".png")) create_folder(r.to);
   }
-  return with_ranks(r.model.layout.ranks(), "draw", arguments, [&] {
-    const auto world = join_layout(r.model);
-    comm::Mesh mesh(*world, r.model.layout.axes());
-    run::Loading loading = r.model.loading();
-    loading.tokenizer = "none";
-    const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, mesh, r.model.layout, &known);
-    if (world->rank() == 0) {
-      print_notices(loaded.model);
-      if (!is_file) create_folder(r.to);
+  PictureFiles files(r);
+  const at::Device device = loaded.model.model->parameters().options().device;
+  diffusion::PipelineParts parts(
+      work.source, *world, device,
+      {.dtype = loading.dtype, .uses_average = loading.uses_average, .adapters = work.adapters}, known);
+  diffusion::Drawer drawer(work.source, *loaded.model.model, parts, mesh,
+                           speaks ? diffusion::checksum_of_model(work.source.model) : "");
+  for (const DrawTask& task : work.tasks) {
+    try {
+      drawer.draw(task.options, work.given, [&](const diffusion::DrawnPicture& drawn) { files.write(drawn); });
+    } catch (const diffusion::DecodingFailed& failure) {
+      if (!speaks) throw;
+      keep_latents(r, failure);
     }
-    const LoadedModel here{*world, mesh, loaded.model};
-    PictureWriter writer(r, here, *objective);
-    for (const DrawTask& task : tasks) writer.draw(task);
-    return 0;
-  });
+    for (const std::string& notice : parts.take_notices())
+      if (speaks) say(notice);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int draw(const Arguments& arguments, const run::Program* program) {
+  CLI::App app("Draws pictures as PNG files, with a pipeline of diffusers or the model of a run that has [diffusion].",
+               "colossal draw");
+  DrawRequest r;
+  add_draw_options(app, r);
+  parse(app, arguments);
+  if (r.plans) return draw_plan(r.model, r.options, r.cluster, r.as_json, program);
+  if (r.to.empty()) throw UsageError("colossal draw: --to is required");
+  if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");
+  const run::Program known = program ? *program : run::built_in();
+  if (!r.decode.empty()) return decode(r, known);
+  DrawWork work;
+  for (const std::string& text : std::exchange(r.model.adapters, {})) work.adapters.push_back(run::parse_adapter(text));
+  check_model_options(app, r.model);
+  work.tasks = tasks_of(r);
+  require(!r.to.ends_with(".png") || (r.prompts.empty() && r.options.count == 1), "draw",
+          "--to must be a folder for several pictures: got ", r.to, "; leave out .png");
+  work.source = diffusion::find_pipeline(r.model.from, known, "draw", r.options.sampler);
+  work.given = read_given(r.latents);
+  for (const DrawTask& task : work.tasks) diffusion::Drawer::check(work.source, task.options, work.given);
+  return with_ranks(r.model.layout.ranks(), "draw", arguments, [&] { return draw_as_rank(r, work, known); });
 }
 
 }  // namespace colossal::cli

@@ -15,6 +15,7 @@
 #include "colossal/cli/commands.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/picture_evaluation.h"
+#include "colossal/cli/reconstruction_evaluation.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/evaluate/engine_scorer.h"
@@ -25,15 +26,16 @@
 namespace colossal::cli {
 namespace {
 
-/// The options of --tasks, which --perplexity and --pictures do not use.
+/// The options of --tasks, which the other kinds of evaluations do not use.
 const std::vector<std::string> kTaskOptions{"--data",          "--shots",        "--limit",    "--chat-template",
                                             "--add-bos-token", "--samples",      "--kv-cache", "--kv-cache-dtype",
                                             "--step-tokens",   "--draft-tokens", "--draft"};
 
 struct EvaluateRequest {
   ModelOptions model;
-  std::string file;      ///< text of --perplexity; "" = tasks or pictures
-  std::string pictures;  ///< folder of --pictures; "" = tasks or a text
+  std::string file;         ///< text of --perplexity; "" = another kind of evaluation
+  std::string pictures;     ///< folder of --pictures; "" = another kind
+  std::string reconstruct;  ///< folder of --reconstruct; "" = another kind
   infer::LikelihoodOptions windows;
   bool as_json = false;
   std::vector<std::string> tasks;
@@ -140,8 +142,9 @@ void add_task_options(CLI::App& app, EvaluateRequest& r, bool& is_chat) {
 
 /// Refuses options that have no effect together with the others.
 void check_evaluate_options(const CLI::App& app, const EvaluateRequest& r) {
-  const int kinds = (r.file.empty() ? 0 : 1) + (r.tasks.empty() ? 0 : 1) + (r.pictures.empty() ? 0 : 1);
-  require(kinds == 1, "evaluate", "exactly one of --perplexity, --tasks and --pictures must be given");
+  int kinds = r.tasks.empty() ? 0 : 1;
+  for (const std::string* one : {&r.file, &r.pictures, &r.reconstruct}) kinds += one->empty() ? 0 : 1;
+  require(kinds == 1, "evaluate", "exactly one of --perplexity, --tasks, --pictures and --reconstruct must be given");
   if (r.tasks.empty()) refuse_options(app, kTaskOptions, "without --tasks");
   if (r.file.empty()) refuse_options(app, {"--window", "--stride"}, "without --perplexity");
 }
@@ -149,14 +152,18 @@ void check_evaluate_options(const CLI::App& app, const EvaluateRequest& r) {
 }  // namespace
 
 int evaluate(const Arguments& arguments, const run::Program* program) {
-  CLI::App app("Measures a model: its perplexity of a text, its results in tasks, or its accuracy on pictures.",
-               "colossal evaluate");
+  CLI::App app(
+      "Measures a model: its perplexity of a text, its results in tasks, its accuracy on pictures, or how well it "
+      "reconstructs them.",
+      "colossal evaluate");
   EvaluateRequest r;
   bool is_chat = false;
   app.add_option("--perplexity", r.file,
                  "file with one text, or .jsonl with a \"text\" per line, each evaluated separately");
   add_task_options(app, r, is_chat);
   app.add_option("--pictures", r.pictures, "folder with a folder of pictures for each class, by its name or number");
+  app.add_option("--reconstruct", r.reconstruct,
+                 "folder of pictures, also in folders, that an autoencoder encodes and decodes");
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
   app.add_option("--window", r.windows.window, "tokens per window; default: the model's positions")
@@ -168,11 +175,12 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
   app.add_flag("--json", r.as_json, "print a JSON object");
   parse(app, arguments);
   check_evaluate_options(app, r);
-  if (!r.pictures.empty()) {
+  if (r.file.empty() && r.tasks.empty()) {
     check_model_options(app, r.model);
     r.model.tokenizer = "none";
     const run::Program known = program ? *program : run::built_in();
     return with_model(r.model, "evaluate", arguments, &known, [&](const LoadedModel& loaded) {
+      if (!r.reconstruct.empty()) return evaluate_reconstruction(r.reconstruct, r.as_json, loaded);
       return evaluate_pictures(r.model.from, r.pictures, r.as_json, loaded, known);
     });
   }

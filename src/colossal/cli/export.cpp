@@ -8,13 +8,14 @@
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/base/model_path.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/diffusion/exported_pipeline.h"
-#include "colossal/diffusion/run_objective.h"
+#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_choice.h"
@@ -23,7 +24,9 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/pipeline_adapters.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/run/stored_config.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 
@@ -33,6 +36,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr int64_t kMaxFileBytes = int64_t{5} << 30;
+
 at::ScalarType dtype_named(const std::string& name) {
   return name == "fp64" ? at::kDouble : name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;
 }
@@ -40,7 +45,7 @@ at::ScalarType dtype_named(const std::string& name) {
 bool is_gguf_name(const std::string& path) { return fs::path(path).extension() == ".gguf"; }
 
 struct ExportRequest {
-  std::string from, model, base, to, dtype, type, tokenizer;
+  std::string from, model, base, to, dtype, type, tokenizer, adapter_form;
   std::vector<std::string> adapters;
   bool adapter_only = false, no_ema = false;
   int64_t timeout = 300;
@@ -89,7 +94,8 @@ int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, 
   run::AdapterSource source;
   comm::agree(mesh.all(), at::kCPU, [&] { source = run::open_adapters(r.from); });
   source.uses_average = !r.no_ema;
-  run::export_adapters(r.to, saved, source, mesh);
+  run::export_adapters(r.to, saved, source, mesh,
+                       checkpoint::pipeline_form(r.adapter_form.empty() ? "peft" : r.adapter_form));
   comm::agree(mesh.all(), at::kCPU, [&] {
     if (mesh.world().rank() == 0) run::write_adapter_companions(saved, r.to);
   });
@@ -97,17 +103,38 @@ int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, 
   return 0;
 }
 
-/// Writes a model that draws pictures as a pipeline of diffusers.
-int export_pipeline(const ExportRequest& r, const run::SavedModel& saved, const run::Program& program,
-                    comm::Group& world) {
+/// Refuses adapters whose part for the text encoder would be lost, because an export merges those of the model alone.
+void require_no_text_adapters(const std::string& path) {
+  const run::AdapterSource source = run::open_adapters(path);
+  require(!source.peft || !run::has_text_adapters(*source.peft), "export", path,
+          " must have adapters of the model alone to be merged into a folder: got some of the text encoder; draw with "
+          "`colossal draw --adapter`, which reads both");
+}
+
+/// Writes a run whose model draws pictures as a pipeline of diffusers, and a folder of diffusers as another one.
+int export_for_diffusers(const ExportRequest& r, const run::SavedModel& saved, const run::Program& program,
+                         comm::Mesh& mesh) {
+  comm::Group& world = mesh.all();
+  const models::ModelShape& shape = saved.model->model().shape;
+  const at::ScalarType dtype = r.dtype.empty() ? saved.model->parameters().options().dtype : dtype_named(r.dtype);
+  const bool makes_pipeline = run::is_run(r.from) && shape.part<models::DenoiserSizes>().channels > 0;
   std::shared_ptr<const run::DiffusionObjective> objective;
   comm::agree(world, at::kCPU, [&] {
-    require(!is_gguf_name(r.to), "export", "a model that draws pictures must be written as a folder: got ", r.to);
-    objective = diffusion::objective_of_run(r.from, program, "export");
+    if (!r.adapters.empty()) require_no_text_adapters(merged_adapter(r));
+    require(!is_gguf_name(r.to), "export", "a model of pictures must be written as a folder: got ", r.to);
+    if (makes_pipeline) objective = diffusion::objective_of_run(r.from, program, "export");
   });
-  const at::ScalarType dtype = r.dtype.empty() ? saved.model->parameters().options().dtype : dtype_named(r.dtype);
-  diffusion::export_pipeline(r.to, *saved.model, *objective, world, dtype);
-  if (world.rank() == 0) std::printf("%s\n", r.to.c_str());
+  std::vector<std::string> notices;
+  if (is_pipeline(r.from))
+    diffusion::export_pipeline_from(r.from, r.to, *saved.model, world, dtype);
+  else if (makes_pipeline)
+    notices = diffusion::export_pipeline(r.to, *saved.model, *objective, mesh, dtype, program);
+  else
+    checkpoint::export_weights(r.to, saved.model->parameters(), run::external_names(shape),
+                               run::exported_config(saved, program.models, dtype), world, kMaxFileBytes, dtype);
+  if (world.rank() != 0) return 0;
+  for (const std::string& notice : notices) say(notice);
+  std::printf("%s\n", r.to.c_str());
   return 0;
 }
 
@@ -118,6 +145,8 @@ void check_export(const ExportRequest& r) {
     throw UsageError(
         "colossal export: --adapter-only writes the adapters of a run as they are, into a folder; leave out --adapter, "
         "--dtype and .gguf");
+  if (!r.adapter_form.empty() && !r.adapter_only)
+    throw UsageError("colossal export: --adapter-form has no effect without --adapter-only");
   if (to_file && !r.dtype.empty())
     throw UsageError("colossal export: --dtype is for folders; use --type for a GGUF file");
   if (!to_file && !(r.type + r.tokenizer).empty())
@@ -135,6 +164,9 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   add_no_ema(app, r.no_ema);
   add_adapter_options(app, r.adapters, r.base);
   app.add_flag("--adapter-only", r.adapter_only, "write the adapters of a run alone, as a folder that peft reads");
+  app.add_option("--adapter-form", r.adapter_form,
+                 "with --adapter-only, of a model that draws: peft, as diffusers writes it, or kohya; default: peft")
+      ->check(CLI::IsMember({"peft", "kohya"}));
   app.add_option("--to", r.to, "Hugging Face folder to write (config.json and model.safetensors), or NAME.gguf")
       ->required();
   app.add_option("--dtype", r.dtype, "dtype of a folder's weights; default: that of the run's master weights, or fp32")
@@ -161,8 +193,8 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const auto busy = world->busy("writing " + r.to);
   if (r.adapter_only) return export_adapters_alone(r, saved, mesh);
   const models::ModelShape& shape = saved.model->model().shape;
-  if (shape.part<models::DenoiserSizes>().channels > 0) return export_pipeline(r, saved, used, mesh.group("data"));
   const models::HuggingFace& folder = shape.architecture->hugging_face;
+  if (!folder.names && shape.architecture->diffusers.names) return export_for_diffusers(r, saved, used, mesh);
   require(!folder.model_type.empty(), "export", "models of architecture ", shape.architecture->name,
           " cannot be written as a Hugging Face folder");
   if (is_gguf_name(r.to)) {
@@ -171,8 +203,8 @@ int export_model(const Arguments& arguments, const run::Program* program) {
     const nn::Parameters& parameters = saved.model->parameters();
     const at::ScalarType dtype = r.dtype.empty() ? parameters.options().dtype : dtype_named(r.dtype);
     const nlohmann::json config = run::exported_config(saved, used.models, dtype);
-    checkpoint::export_weights(r.to, parameters, run::external_names(shape), config, mesh.group("data"),
-                               int64_t{5} << 30, dtype);
+    checkpoint::export_weights(r.to, parameters, run::external_names(shape), config, mesh.group("data"), kMaxFileBytes,
+                               dtype);
     if (world->rank() == 0) {
       run::write_companions(saved, r.to);
       if (!r.adapters.empty()) run::take_companions_of_adapter(merged_adapter(r), r.to);

@@ -94,7 +94,8 @@ int plan(const Arguments& arguments, const run::Program* program) {
   add_plan_options(app, options.run);
   add_graph_options(app, options);
   app.add_option("--cluster", options.cluster,
-                 "hardware: a100-8x, h100-8x, h200-8x, a profile's file, or `this` machine (`plan --calibrate`); "
+                 "hardware: a100-8x, h100-8x, h200-8x, rtx-3060, rtx-4090, a profile's file, or `this` machine (`plan "
+                 "--calibrate`); "
                  "default: this, with --graph h100-8x");
   app.add_flag("--json", options.json, "print one JSON object");
   app.add_flag("--calibrate", options.calibrates,

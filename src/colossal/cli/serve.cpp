@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <chrono>
 #include <ctime>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,48 +12,20 @@
 #include "colossal/cli/held_stop_signals.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/serve_options.h"
+#include "colossal/cli/serve_pictures.h"
+#include "colossal/cli/server_front.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/part_of_world.h"
-#include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/serve/replicas/served_replicas.h"
-#include "colossal/serve/routes.h"
 #include "colossal/serve/service.h"
 
 namespace colossal::cli {
 namespace {
-
-using DrainClock = std::chrono::steady_clock;
-
-/// The part of rank 0 that talks HTTP.
-struct HttpFront {
-  explicit HttpFront(const ServeOptions& options)
-      : service({.defaults = options.defaults,
-                 .limits = options.limits,
-                 .has_keys = !options.keys.is_empty(),
-                 .only_embeds = !options.task.continues(),
-                 .log = [](const std::string& line) { say(line); }}),
-        server({.host = options.host,
-                .port = options.port,
-                .limits = options.limits,
-                .keys = options.keys,
-                .allowed_hosts = options.allowed_hosts,
-                .on_end = [this](const http::RequestEnd& end) { service.log_end(end); }},
-               serve::routes(service)) {
-    if (!server.notice().empty()) say(server.notice());
-  }
-  void drain() {
-    service.drain();
-    server.drain();
-  }
-
-  serve::Service service;
-  http::Server server;  // ends before the service, which its routes use
-};
 
 /// The objects that run the model of a rank.
 struct ModelRunners {
@@ -75,41 +47,6 @@ struct ModelRunners {
   std::optional<infer::SchemaCache> schemas{};
   std::optional<infer::Embedder> embedder{};
   std::string no_embeddings{};
-};
-
-/// Ends a server after a stop signal, when its requests have ended or --drain seconds later.
-class Drain {
- public:
-  Drain(const ServeOptions& options, HttpFront& front, serve::ServedReplicas& replicas)
-      : seconds_(options.drain), front_(front), replicas_(replicas) {}
-
-  void poll() {
-    if (has_ended_ || !stop_requested()) return;
-    if (!deadline_) begin();
-    // The launcher signals again if a rank has died. The error of that rank then ends the streams, not this drain.
-    constexpr std::chrono::milliseconds kTimeOfErrors{300};
-    if (stop_is_urgent() && !std::exchange(is_urgent_, true))
-      deadline_ = std::min(*deadline_, DrainClock::now() + kTimeOfErrors);
-    if (front_.server.running() > 0 && DrainClock::now() < *deadline_) return;
-    has_ended_ = true;
-    front_.server.stop();  // before the replicas drop what runs, so that its streams end with an error
-    replicas_.end();
-  }
-
- private:
-  void begin() {
-    front_.drain();
-    deadline_ =
-        DrainClock::now() + std::chrono::duration_cast<DrainClock::duration>(std::chrono::duration<double>(seconds_));
-    if (const int64_t running = front_.server.running(); running > 0)
-      say(concat("stopping: ", running, running == 1 ? " request gets " : " requests get ", seconds_, " s to end"));
-  }
-
-  const double seconds_;
-  HttpFront& front_;
-  serve::ServedReplicas& replicas_;
-  std::optional<DrainClock::time_point> deadline_{};
-  bool is_urgent_ = false, has_ended_ = false;
 };
 
 /// Returns the maximum number of tokens of a text to embed that the model's folder names.
@@ -161,24 +98,16 @@ std::string ready_line(const ServeOptions& options, const std::string& url, cons
 }
 
 /// Serves requests until a stop signal, on rank 0 of all replicas. Returns the exit status.
-int answer_requests(const ServeOptions& options, HttpFront& front, const run::SavedModel& saved, ModelRunners& runners,
-                    serve::ServedReplicas& replicas) {
-  struct StopAtEnd {  // routes use the model and the replicas
-    ~StopAtEnd() { server.stop(); }
-    http::Server& server;
-  } const stop_at_end{front.server};
-  front.service.open(served_model(options, saved, runners), replicas.replica());
-  say(ready_line(options, front.server.url(), saved, runners));
-  Drain drain(options, front, replicas);
-  try {
-    replicas.run([&drain] { drain.poll(); });
-  } catch (const std::exception&) {
-    constexpr double kSecondsToTell = 1;  // the launcher kills this rank 5 s after another one has died
-    front.drain();
-    front.server.wait_until_idle(kSecondsToTell);  // unfinished requests end with the error
-    throw;
-  }
-  return stop_is_urgent() ? stop_status() : 0;
+int answer_requests(const ServeOptions& options, ServerFront& front, const run::SavedModel& saved,
+                    ModelRunners& runners, serve::ServedReplicas& replicas) {
+  return front.serve_until_stopped({.open =
+                                        [&] {
+                                          front.service().open(served_model(options, saved, runners),
+                                                               replicas.replica());
+                                          say(ready_line(options, front.url(), saved, runners));
+                                        },
+                                    .run = [&](const std::function<void()>& poll) { replicas.run(poll); },
+                                    .end = [&] { replicas.end(); }});
 }
 
 /// Returns the end tokens of the answers of adapters, by their names.
@@ -193,13 +122,6 @@ std::map<std::string, std::vector<int64_t>> adapter_end_ids(const ServeOptions& 
 /// Packs the next of the weights that wait for their first use. Returns false if there is none.
 bool load_next(const run::SavedModel& model) { return model.packed && model.packed->load_next(); }
 
-/// Says which ranks are late, but not that ranks wait for requests.
-void say_stalls_of_work(comm::World& world) {
-  world.on_stall([](const comm::Stall& stall) {
-    if (stall.seen_here && stall.busy_with != serve::kIdle) say("waiting: " + stall.text);
-  });
-}
-
 int serve_as_rank(const ServeOptions& options, const run::Program* program) {
   ignore_broken_pipes();
   end_on_stop_signals();  // nothing is lost before the model is loaded
@@ -208,9 +130,9 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
   const bool is_first = world->rank() == 0;
   serve::check_replicas(*world, options.replicas, options.model.layout.ranks());
   comm::Mesh everyone(*world, {{"rank", world->size()}});
-  std::unique_ptr<HttpFront> front;
+  std::unique_ptr<ServerFront> front;
   comm::agree(everyone.all(), at::kCPU, [&] {
-    if (is_first) front = std::make_unique<HttpFront>(options);
+    if (is_first) front = std::make_unique<ServerFront>(options);
   });
   comm::PartOfWorld part(*world, static_cast<int>(options.replicas));
   comm::Mesh mesh(part, options.model.layout.axes());
@@ -252,7 +174,9 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
 int serve(const Arguments& arguments, const run::Program* program) {
   const HeldStopSignals held;  // until serve_as_rank(), also in the ranks that are started here
   const ServeOptions options = read_serve_options(arguments, program ? *program : run::built_in());
-  return with_ranks(options.ranks(), "serve", arguments, [&] { return serve_as_rank(options, program); });
+  return with_ranks(options.ranks(), "serve", arguments, [&] {
+    return options.draws ? serve_pictures_as_rank(options, program) : serve_as_rank(options, program);
+  });
 }
 
 }  // namespace colossal::cli

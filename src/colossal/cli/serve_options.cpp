@@ -11,6 +11,7 @@
 #include "colossal/cli/chat_options.h"
 #include "colossal/cli/generation_flags.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/http/routes.h"
 #include "colossal/infer/embeddings/sentence_folder.h"
 
@@ -94,6 +95,10 @@ void add_address(CLI::App& app, ServeOptions& options, ServeFlags& flags) {
   app.add_option("--name", options.name,
                  "name of the model; a request for another model gets 404; default: the name of the folder or file is "
                  "shown, and every name is accepted, unless requests choose adapters");
+  app.add_option("--parallel.data", options.model.layout.data,
+                 "of a model that draws: number of ranks, or groups of them, that divide the pictures of a request")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--replicas", options.replicas, "number of engines behind the port, each with all ranks of the layout")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -147,6 +152,20 @@ void check_embedding_model(const CLI::App& app, const ServeOptions& options) {
           "a model that only embeds needs ranks that hold whole hidden states: got --parallel.sequence ",
           layout.sequence.size, " and --parallel.tensor.mode ", layout.tensor.mode,
           "; leave them out, or use --replicas");
+}
+
+/// Refuses options without effect on a model that draws.
+void check_picture_model(const CLI::App& app, const ServeOptions& options) {
+  std::vector<std::string> names{"--kv-cache",      "--kv-cache-dtype", "--step-tokens", "--draft-tokens",
+                                 "--draft",         "--tokenizer",      "--model",       "--pooling",
+                                 "--chat-template", "--variables",      "--system",      "--normalize"};
+  for (const std::string& name : given_names(app)) names.push_back(infer::flag_of(name));
+  refuse_options(app, names, "on a model that draws pictures");
+  require(options.replicas == 1, "serve", "--replicas must be 1 for a model that draws pictures: got ",
+          options.replicas, "; divide the pictures among ranks with --parallel.data, or start several servers");
+  require(options.adapters.empty(), "serve",
+          "a model must continue text if requests choose adapters: got one that draws pictures in ", options.model.from,
+          "; start a server for each adapter, with --adapter FOLDER");
 }
 
 constexpr char kServedAdapterHelp[] =
@@ -212,7 +231,8 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
   ServeFlags flags;
   add_model_options(app, options.model);
   app.get_option("--from")->description(
-      "run folder, Hugging Face folder (config.json and safetensors), folder of sentence-transformers or GGUF file");
+      "run folder, Hugging Face folder (config.json and safetensors), folder of sentence-transformers, pipeline of "
+      "diffusers or GGUF file");
   app.get_option("--adapter")->description(kServedAdapterHelp);
   add_engine_options(app, options.model, options.engine);
   add_defaults_of_requests(app, flags);
@@ -233,6 +253,12 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
   read_adapters(options);
   flags.generation.check();
   check_text_model_options(app, options.model, "serve");
+  options.draws = diffusion::draws_pictures(options.model.from, program);
+  if (options.draws) {
+    check_picture_model(app, options);
+    return options;
+  }
+  refuse_options(app, {"--parallel.data"}, "on a model that reads text; use --replicas");
   read_embedding(flags, options);
   options.task = run::task_of(options.model.from, program, options.model.model);
   read_templates(flags.chat.template_file, options);

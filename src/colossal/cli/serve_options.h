@@ -29,6 +29,7 @@ struct ServeOptions {
   ModelOptions model;  ///< `from` is the folder of the model itself, also for a folder of sentence-transformers
   infer::EngineOptions engine;
   models::Task task{};
+  bool draws = false;  ///< the model draws pictures, and has no task of texts
   serve::RequestDefaults defaults{};
   std::optional<text::ChatTemplate> chat_template{};  ///< none = the server has no chats
   infer::EmbedOptions embedding{};
@@ -52,8 +53,8 @@ struct ServeOptions {
 
 /// Parses the arguments of the command, and reads the files that they name. It reads no weights.
 /// Errors: UsageError; HelpWanted; ("serve") a host that other machines reach, without keys; a model that neither
-///         continues nor embeds text; adapters to choose from, for a model that only embeds; errors of
-///         http::read_keys(), http::ServerLimits::check(), infer::read_sentence_folder(), run::task_of(),
+///         continues nor embeds text nor draws; adapters to choose from, for a model that does not continue text;
+///         errors of http::read_keys(), http::ServerLimits::check(), infer::read_sentence_folder(), run::task_of(),
 ///         check_text_model_options(), serve::ModelOptions::chat_template() and serve::read_folder_options().
 ServeOptions read_serve_options(const Arguments& arguments, const run::Program& program);
 

@@ -1,0 +1,60 @@
+#include "colossal/cli/draw_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "colossal/base/error.h"
+#include "colossal/diffusion/drawer.h"
+#include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/predict/drawing_plan.h"
+#include "colossal/run/calibrate.h"
+#include "colossal/run/data.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/program.h"
+
+namespace colossal::cli {
+namespace {
+
+/// Returns the pipeline of a preset, of a folder or of a run.
+run::PipelineSource planned_pipeline(const std::string& from, const run::Program& program, const std::string& sampler) {
+  const std::vector<std::string> presets = program.models.preset_names();
+  std::error_code ignored;
+  if (std::find(presets.begin(), presets.end(), from) == presets.end() || std::filesystem::exists(from, ignored))
+    return diffusion::find_pipeline(from, program, "draw", sampler);
+  const run::Config config = run::read_given_config("", {"--model.name=" + from}).config;
+  const run::ResolvedModel model = run::resolve_model(config, program);
+  const auto objective = std::dynamic_pointer_cast<const run::DiffusionObjective>(model.objective.objective);
+  require(objective != nullptr, "draw", "the preset ", from, " must draw pictures: got one that ",
+          model.shape.task().purpose(), "; name one such as sd-1.5 or dit-tiny");
+  run::PipelineSource source = objective->pipeline();
+  source.model = from;
+  return source;
+}
+
+}  // namespace
+
+int draw_plan(const ModelOptions& model, const diffusion::DrawOptions& options, const std::string& cluster,
+              bool as_json, const run::Program* program) {
+  const run::Program known = program ? *program : run::built_in();
+  const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler);
+  const diffusion::DrawnParts parts = diffusion::parts_of_drawing(source, options);
+  const run::ClusterChoice choice = run::choose_cluster(cluster.empty() ? "this" : cluster);
+  if (!choice.note.empty()) std::fprintf(stderr, "colossal: %s\n", choice.note.c_str());
+  predict::DrawnLoading loading{.layout = model.layout, .memory = model.memory};
+  if (!model.precision.mode.empty()) loading.dtype = model.precision.dtype();
+  const predict::DrawingPlan plan =
+      predict::plan_drawing(source,
+                            {.cells = parts.cells,
+                             .count = options.count,
+                             .at_once = parts.at_once,
+                             .passes = static_cast<int64_t>(run::plan_of(source, options.given()).steps.size()),
+                             .is_guided = parts.guidance != 1,
+                             .clip_skip = options.clip_skip},
+                            loading, choice.profile, known);
+  std::fputs((as_json ? predict::to_json(plan) + "\n" : predict::to_text(plan)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace colossal::cli
