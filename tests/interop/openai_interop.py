@@ -1,6 +1,6 @@
 """Drives `colossal serve` with the package openai: every route, streamed and not, and every class of error.
 Log-probabilities of prompts and answers equal those of transformers, embeddings those of transformers and `colossal
-embed`, greedy texts those of `colossal generate`."""
+embed`, greedy texts those of `colossal generate`, pictures those of `colossal draw`."""
 
 import base64
 import concurrent.futures
@@ -564,6 +564,35 @@ def check_bert():
         assert client.models.list().data[0].id == folder.name
 
 
+def check_pictures():
+    run, drawn = interop.temp_dir / "shapes", interop.temp_dir / "drawn"
+    example = interop.source_dir / "examples/dit_shapes.toml"
+    interop.colossal("train", example, f"--run.folder={run}", "--run.device=cpu", "--model.hidden=16", "--model.ffn=32",
+                     "--model.layers=2", "--data.path=builtin-shapes:40", "--training.steps=3",
+                     "--training.batch_size=8", "--training.evaluate_batches=0", "--training.sample_every=0",
+                     "--optimizer.warmup_steps=0")
+    interop.colossal("draw", "--from", run, "--class", "star", "--count", 2, "--seed", 7, "--steps", 3,
+                     "--guidance", 2, "--to", drawn)
+    with Server("--from", run, "--name", MODEL) as server:
+        draw = client_of(server).images.generate
+        options = {"seed": 7, "num_inference_steps": 3, "guidance_scale": 2}
+        answer = draw(model=MODEL, prompt="star", n=2, size="16x16", response_format="b64_json", extra_body=options)
+        for k, picture in enumerate(answer.data):
+            assert base64.b64decode(picture.b64_json) == (drawn / f"000{k}-{7 + k}.png").read_bytes()
+            assert picture.seed == 7 + k, picture
+        assert abs(answer.created - time.time()) < 60, answer.created
+        for fields, word, param in (({"n": 11}, "1 to 10", "n"), ({"size": "17x16"}, "16x16", None),
+                                    ({"response_format": "url"}, "b64_json", "response_format"),
+                                    ({"prompt": "stra"}, "star", None), ({"prompt": ""}, "what to draw", None)):
+            refused(openai.BadRequestError, lambda fields=fields: draw(**{"model": MODEL, "prompt": "star"} | fields),
+                    word, param=param)
+        refused(openai.NotFoundError, lambda: draw(model="other", prompt="star"), param="model",
+                code="model_not_found")
+        refused(openai.BadRequestError, lambda: client_of(server).completions.create(model=MODEL, prompt="a"),
+                "/v1/images/generations")
+    print("pictures are those of draw")
+
+
 def main():
     times = [time.monotonic()]
     folder, tokenizer, model = chat_folder.make_llama()
@@ -591,6 +620,7 @@ def main():
             check_clients(server, folder)
     check_limits_and_keys(folder)
     check_bert()
+    check_pictures()
     print(f"{times[1] - times[0]:.1f} s with the first server, {time.monotonic() - times[1]:.1f} s with others")
 
 

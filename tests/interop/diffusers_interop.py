@@ -1,0 +1,323 @@
+"""Compares models and pipelines of pictures with diffusers, both ways: random folders of each part at odd shapes, whole
+drawings by each scheduler, and folders that we write back."""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+
+import interop
+
+np, torch, transformers, diffusers = interop.need("numpy", "torch", "transformers", "diffusers")
+from safetensors.torch import load_file, save_file  # noqa: E402  (after need())
+
+torch.set_num_threads(1)
+diffusers.utils.logging.set_verbosity_error()
+transformers.utils.logging.set_verbosity_error()
+
+WORDS = ["a", "red", "circle", "on", "the", "moon", "horse", "riding"]
+
+
+def tokenizer(folder):
+    """Writes CLIP's BPE with few words, each with its merges."""
+    alphabet = list(transformers.models.gpt2.tokenization_gpt2.bytes_to_unicode().values()) if hasattr(
+        transformers.models.gpt2.tokenization_gpt2, "bytes_to_unicode") else [chr(c) for c in range(33, 127)]
+    vocabulary = alphabet + [letter + "</w>" for letter in alphabet]
+    merges = []
+    for word in WORDS:
+        parts = [*word[:-1], word[-1] + "</w>"]
+        while len(parts) > 1:
+            merges.append(f"{parts[0]} {parts[1]}")
+            parts = [parts[0] + parts[1], *parts[2:]]
+            vocabulary.append(parts[0])
+    vocabulary = list(dict.fromkeys(vocabulary)) + ["<|startoftext|>", "<|endoftext|>"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(vocabulary)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(dict.fromkeys(merges)) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "CLIPTokenizer", "bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>",
+        "unk_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "model_max_length": 77, "do_lower_case": True}))
+    (folder / "special_tokens_map.json").write_text(json.dumps({
+        "bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>"}))
+    return len(vocabulary)
+
+
+def randomly(model, seed):
+    """Gives a model new weights: norms and biases too, so that each of them affects the results."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    return model.eval()
+
+
+def close(name, got, wanted, limit):
+    off = (got.double() - wanted.double()).abs().max().item() / wanted.abs().max().item()
+    assert got.shape == wanted.shape and off <= limit, (name, got.shape, wanted.shape, off, limit)
+    print(name, "agrees within", off)
+
+
+def lifted(model):
+    """Returns the model in fp64. diffusers computes sinusoids of times in fp32 all the same."""
+    return model.double()
+
+
+def probe(folder, batch, dtype):
+    save_file({name: x.contiguous() for name, x in batch.items()}, interop.temp_dir / "batch.safetensors")
+    out = interop.temp_dir / "results.safetensors"
+    done = subprocess.run([os.environ["COLOSSAL_PICTURE_PROBE"], folder, interop.temp_dir / "batch.safetensors", out,
+                           dtype], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return load_file(out)
+
+
+def in_both(name, folder, model, batch, theirs):
+    """Compares the results of a folder in fp32 and fp64. `theirs` computes them from a batch of that dtype."""
+    for dtype, limit in ((torch.float32, 1e-5), (torch.float64, 1e-9)):
+        model = model.to(dtype)
+        typed = {key: x.to(dtype) if x.is_floating_point() else x for key, x in batch.items()}
+        got = probe(folder, typed, "float" if dtype == torch.float32 else "double")
+        with torch.no_grad():
+            for key, wanted in theirs(model, typed).items():
+                close(f"{name}.{key} {dtype}", got[key], wanted, limit)
+    return model.float()
+
+
+def exact_times(module):
+    """Lets diffusers compute the sinusoids of times in fp64, so that its results can be compared to 1e-9."""
+    import math
+
+    def sinusoids(timesteps, dim, flip_sin_to_cos=False, downscale_freq_shift=1, scale=1, max_period=10000):
+        half = dim // 2
+        exponent = -math.log(max_period) * torch.arange(half, dtype=torch.float64) / (half - downscale_freq_shift)
+        angles = scale * timesteps[:, None].double() * exponent.exp()[None]
+        parts = [angles.cos(), angles.sin()] if flip_sin_to_cos else [angles.sin(), angles.cos()]
+        return torch.cat(parts, -1)
+
+    module.get_timestep_embedding = sinusoids
+
+
+exact_times(diffusers.models.embeddings)
+
+UNET = dict(block_out_channels=(32, 64), layers_per_block=1, sample_size=8, in_channels=4, out_channels=4,
+            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), cross_attention_dim=32, norm_num_groups=8,
+            attention_head_dim=4)
+VAE = dict(block_out_channels=(16, 32), layers_per_block=1, latent_channels=4, norm_num_groups=8, sample_size=16,
+           down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2)
+
+
+def pipeline(name, scheduler, **unet):
+    folder = interop.temp_dir / name
+    vocabulary = tokenizer(folder / "tokenizer")
+    text = randomly(transformers.CLIPTextModel(transformers.CLIPTextConfig(
+        vocab_size=vocabulary, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=77, bos_token_id=vocabulary - 2, eos_token_id=vocabulary - 1,
+        pad_token_id=vocabulary - 1, projection_dim=24)), 1)
+    model = randomly(diffusers.UNet2DConditionModel(**UNET | unet), 2)
+    vae = randomly(diffusers.AutoencoderKL(**VAE), 3)
+    whole = diffusers.StableDiffusionPipeline(
+        vae=vae, text_encoder=text, tokenizer=transformers.CLIPTokenizer.from_pretrained(folder / "tokenizer"),
+        unet=model, scheduler=scheduler, safety_checker=None, feature_extractor=None, requires_safety_checker=False)
+    whole.save_pretrained(folder)
+    whole.set_progress_bar_config(disable=True)
+    return folder, whole
+
+
+SCHEDULE = dict(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", num_train_timesteps=1000)
+PNDM = diffusers.PNDMScheduler(**SCHEDULE, skip_prk_steps=True, set_alpha_to_one=False, steps_offset=1)
+folder, whole = pipeline("sd", PNDM)
+folder_2, whole_2 = pipeline("sd2", diffusers.DDIMScheduler(
+    **SCHEDULE, prediction_type="v_prediction", set_alpha_to_one=False, steps_offset=1, clip_sample=False),
+    attention_head_dim=(2, 4), use_linear_projection=True)
+
+
+def parts():
+    torch.manual_seed(7)
+    for name, at, model, shape in (("unet", folder / "unet", whole.unet, (2, 4, 6, 10)),
+                                   ("unet odd", folder / "unet", whole.unet, (1, 4, 5, 7)),
+                                   ("unet of 2.1", folder_2 / "unet", whole_2.unet, (1, 4, 5, 6))):
+        batch = {"noised": torch.randn(shape), "times": torch.full((shape[0],), 500.0),
+                 "text": torch.randn(shape[0], 77, 32)}
+        in_both(name, at, model, batch, lambda m, b: {
+            "predicted": m(b["noised"], b["times"], encoder_hidden_states=b["text"]).sample})
+    for size in ((16, 16), (10, 14)):
+        cells = tuple(side // 2 for side in size)
+        batch = {"pixels": torch.randn(1, 3, *size), "latents": torch.randn(1, 4, *cells)}
+        in_both(f"vae {size}", folder / "vae", whole.vae, batch, lambda m, b: {
+            "moments": (lambda d: torch.cat([d.mean, d.logvar], 1))(m.encode(b["pixels"]).latent_dist),
+            "decoded": m.decode(b["latents"]).sample})
+    ids = whole.tokenizer(["a red circle on the moon", "horse"], padding="max_length", truncation=True,
+                          return_tensors="pt").input_ids
+    in_both("text", folder / "text_encoder", whole.text_encoder, {"ids": ids}, lambda m, b: {
+        "states": m(b["ids"]).last_hidden_state, "pooled": m(b["ids"]).pooler_output})
+
+
+def drawings():
+    """Draws by each scheduler from the same latents, and compares pixels of 8 bits."""
+    from PIL import Image
+    torch.manual_seed(9)
+    latents = torch.randn(1, 4, 8, 8)
+    save_file({"latents": latents}, interop.temp_dir / "latents.safetensors")
+    for name, kind in (("", None), ("ddim", diffusers.DDIMScheduler), ("euler", diffusers.EulerDiscreteScheduler),
+                       ("heun", diffusers.HeunDiscreteScheduler), ("dpm++2m", diffusers.DPMSolverMultistepScheduler),
+                       ("unipc", diffusers.UniPCMultistepScheduler)):
+        if kind is not None:
+            # The pipeline turns clip_sample off when it opens a folder.
+            whole.scheduler = kind.from_pretrained(folder, subfolder="scheduler", clip_sample=False)
+        wanted = whole("a red circle", negative_prompt="horse", num_inference_steps=5, guidance_scale=3.0,
+                       latents=latents.clone(), output_type="np").images[0]
+        out = interop.temp_dir / "drawn.png"
+        interop.colossal("draw", "--from", folder, "--prompt", "a red circle", "--negative", "horse", "--steps", 5,
+                         "--guidance", 3, "--latents", interop.temp_dir / "latents.safetensors", "--to", out,
+                         *(("--sampler", name) if name else ()))
+        got = np.asarray(Image.open(out)).astype(int)
+        off = np.abs(got - (wanted * 255).round()).max()
+        assert got.shape == wanted.shape and off <= 1, (name, got.shape, wanted.shape, off)
+        print("drawing", name or "pndm", "is off by", off)
+
+
+def from_pictures():
+    """Draws from a picture and inside a mask, by UNets of 4 and of 9 input channels. The autoencoder gets latents
+    without a deviation, because diffusers samples them."""
+    from PIL import Image
+    rng = np.random.default_rng(3)
+    pixels = Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8))
+    covered = np.zeros((16, 16), dtype=np.uint8)
+    covered[4:12, 6:16] = 255
+    mask = Image.fromarray(covered)
+    pixels.save(interop.temp_dir / "in.png")
+    mask.save(interop.temp_dir / "mask.png")
+    noise = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(11))
+    save_file({"latents": noise}, interop.temp_dir / "latents.safetensors")
+    with torch.no_grad():
+        whole.vae.quant_conv.weight[4:].zero_()
+        whole.vae.quant_conv.bias[4:].fill_(-30)
+    whole.scheduler = diffusers.DDIMScheduler.from_pretrained(folder, subfolder="scheduler", clip_sample=False)
+    nine = randomly(diffusers.UNet2DConditionModel(**UNET | {"in_channels": 9}), 5)
+    parts = {key: value for key, value in whole.components.items() if key not in ("image_encoder", )}
+    cases = (("from a picture", diffusers.StableDiffusionImg2ImgPipeline, {}, {"strength": 0.6}),
+             ("inside a mask", diffusers.StableDiffusionInpaintPipeline, {}, {"strength": 0.8}),
+             ("of 9 channels", diffusers.StableDiffusionInpaintPipeline, {"unet": nine}, {"strength": 1.0}))
+    for name, kind, other, options in cases:
+        their = kind(**parts | other, requires_safety_checker=False)
+        their.set_progress_bar_config(disable=True)
+        at = interop.temp_dir / ("pictures-" + name.replace(" ", "-"))
+        their.save_pretrained(at)
+        module = importlib.import_module(kind.__module__)
+        module.randn_tensor = lambda shape, **_: noise.clone()
+        masked = {} if name == "from a picture" else {"mask_image": mask, "height": 16, "width": 16}
+        wanted = their("a red circle", image=pixels, num_inference_steps=5, guidance_scale=3.0, output_type="np",
+                       **options, **masked).images[0]
+        out = interop.temp_dir / "drawn.png"
+        interop.colossal("draw", "--from", at, "--prompt", "a red circle", "--steps", 5, "--guidance", 3, "--image",
+                         interop.temp_dir / "in.png", "--strength", options["strength"], "--latents",
+                         interop.temp_dir / "latents.safetensors", "--to", out,
+                         *(("--mask", interop.temp_dir / "mask.png") if masked else ()))
+        got = np.asarray(Image.open(out)).astype(int)
+        off = np.abs(got - (wanted * 255).round()).max()
+        assert got.shape == wanted.shape and off <= 1, (name, off)
+        print("drawing", name, "is off by", off)
+
+
+def files(folder):
+    return {path.relative_to(folder): load_file(path) for path in sorted(pathlib.Path(folder).rglob("*.safetensors"))}
+
+
+def plain(config):
+    """Returns the keys of a config as they are in JSON, without those about the config itself."""
+    return json.loads(json.dumps({key: value for key, value in config.items() if key[0] != "_"}))
+
+
+def written_back():
+    whole.scheduler = PNDM
+    wholes = {"sd": whole, "sd2": whole_2}
+    for name, source in (("sd", folder), ("sd2", folder_2)):
+        out = interop.temp_dir / f"{name}-back"
+        interop.colossal("export", "--from", source, "--to", out)
+        got, wanted = files(out), files(source)
+        assert got.keys() == wanted.keys(), (got.keys(), wanted.keys())
+        for path, tensors in wanted.items():
+            assert got[path].keys() == tensors.keys(), path
+            assert all(torch.equal(got[path][key], x) for key, x in tensors.items()), path
+        again = diffusers.StableDiffusionPipeline.from_pretrained(out)
+        for part in ("unet", "vae", "scheduler"):
+            ours, theirs = (plain(getattr(one, part).config) for one in (again, wholes[name]))
+            assert ours == theirs, (name, part, {key for key in ours.keys() | theirs.keys()
+                                                 if ours.get(key) != theirs.get(key)})
+        assert type(again.scheduler) is type(wholes[name].scheduler)
+        print(name, "is written back bit for bit")
+
+
+def with_adapters(model, targets):
+    """Gives a UNet adapters of random values, whose rank and alpha differ."""
+    from peft import LoraConfig
+    model.add_adapter(LoraConfig(r=4, lora_alpha=6, target_modules=targets, init_lora_weights=False))
+    return model
+
+
+def drawn(adapters):
+    """Draws with adapters and returns the pixels."""
+    from PIL import Image
+    out = interop.temp_dir / "adapted.png"
+    interop.colossal("draw", "--from", folder, "--prompt", "a red circle", "--steps", 5, "--guidance", 3,
+                     "--latents", interop.temp_dir / "latents.safetensors", "--to", out,
+                     *(word for adapter in adapters for word in ("--adapter", adapter)))
+    return np.asarray(Image.open(out)).astype(int)
+
+
+def drawn_by_diffusers(pipeline):
+    latents = load_file(interop.temp_dir / "latents.safetensors")["latents"]
+    return (pipeline("a red circle", num_inference_steps=5, guidance_scale=3.0, latents=latents,
+                     output_type="np").images[0] * 255).round()
+
+
+def adapters():
+    """Reads what diffusers saves, with each kind of layer, and lets diffusers read ours in both forms."""
+    from diffusers.training_utils import _collate_lora_metadata
+    from diffusers.utils import convert_state_dict_to_diffusers
+    from peft.utils import get_peft_model_state_dict
+    again = diffusers.StableDiffusionPipeline.from_pretrained(folder, safety_checker=None)
+    again.set_progress_bar_config(disable=True)
+    plain = drawn_by_diffusers(again)
+    torch.manual_seed(11)
+    with_adapters(again.unet, ["to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2", "proj_in", "proj_out",
+                               "conv1", "conv_shortcut", "time_emb_proj", "conv", "linear_1", "conv_in"])
+    saved = interop.temp_dir / "lora"
+    diffusers.StableDiffusionPipeline.save_lora_weights(
+        saved, unet_lora_layers=convert_state_dict_to_diffusers(get_peft_model_state_dict(again.unet)),
+        **_collate_lora_metadata({"unet": again.unet}))
+    wanted = drawn_by_diffusers(again)
+    got = drawn([saved])
+    assert np.abs(wanted - plain).max() > 5, "the adapters must change the picture"
+    assert np.abs(got - wanted).max() <= 1, np.abs(got - wanted).max()
+    print("adapters of diffusers are off by", np.abs(got - wanted).max())
+
+    run = interop.temp_dir / "lora-run"
+    interop.colossal("train", interop.source_dir / "examples/sd_lora.toml", f"--run.folder={run}",
+                     f"--model.from={folder}", "--data.path=builtin-shapes:16", "--data.held_out=0",
+                     "--data.size=16,16", "--adapter.alpha=6",
+                     '--adapter.targets=["to_q", "to_out.0", "ff.net.0.proj", "conv1", "conv2"]',
+                     "--training.steps=3", "--training.batch_size=4", "--training.evaluate_every=0",
+                     "--optimizer.warmup_steps=0", "--optimizer.learning_rate=0.1")
+    ours = drawn([run])
+    for form in ("peft", "kohya"):
+        out = interop.temp_dir / f"lora-{form}"
+        interop.colossal("export", "--from", run, "--adapter-only", "--adapter-form", form, "--to", out)
+        again = diffusers.StableDiffusionPipeline.from_pretrained(folder, safety_checker=None)
+        again.set_progress_bar_config(disable=True)
+        again.load_lora_weights(out)
+        wanted = drawn_by_diffusers(again)
+        assert np.abs(wanted - plain).max() > 5, "the adapters must change the picture"
+        for got in (ours, drawn([out])):
+            assert np.abs(got - wanted).max() <= 1, (form, np.abs(got - wanted).max())
+        print("our adapters as", form, "are off by", np.abs(ours - wanted).max())
+
+
+parts()
+drawings()
+written_back()
+from_pictures()
+adapters()

@@ -1,0 +1,96 @@
+// Runs the models of picture pipelines from folders, for the script that compares them with diffusers.
+//
+// Usage: colossal_picture_probe FOLDER BATCH OUT DTYPE
+//   reads the folder of one part and BATCH, a safetensors file, and writes OUT, a safetensors file:
+//     noised, times and text or classes -> predicted        (a denoiser)
+//     pixels -> moments, latents -> decoded                 (an autoencoder)
+//     ids -> states, and pooled                             (a text encoder)
+//   DTYPE: float or double, of weights and results.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/models/autoencoder.h"
+#include "colossal/models/denoiser.h"
+#include "colossal/models/text_encoder.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/tensor/batch.h"
+
+namespace {
+
+using namespace colossal;
+using Tensors = std::map<std::string, at::Tensor>;
+
+Tensors read(const std::string& path, at::ScalarType dtype) {
+  const checkpoint::SafetensorsReader file(path);
+  Tensors tensors;
+  for (const auto& [name, entry] : file.entries()) {
+    const at::Tensor x = file.tensor(name).clone();
+    tensors[name] = x.is_floating_point() ? x.to(dtype) : x;
+  }
+  return tensors;
+}
+
+void write(const std::string& path, const Tensors& tensors) {
+  std::vector<checkpoint::TensorEntry> entries;
+  for (const auto& [name, x] : tensors) entries.push_back({name, x.scalar_type(), x.sizes().vec()});
+  checkpoint::sort_entries(entries);
+  checkpoint::SafetensorsWriter writer(path, entries);
+  for (const checkpoint::TensorEntry& entry : entries) writer.write(tensors.at(entry.name).contiguous());
+  writer.finish();
+}
+
+at::Tensor predicted(distributed::DistributedModel& model, const Tensors& given) {
+  using tensor::Dim;
+  tensor::Batch batch;
+  const at::Tensor& noised = given.at("noised");
+  batch.add("noised", {noised, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  batch.add("times", {given.at("times"), {Dim::Row}});
+  if (given.contains("text"))
+    batch.add("text", {given.at("text"), {Dim::Row, Dim::Other, Dim::Feature}});
+  else
+    batch.add("classes", {given.at("classes"), {Dim::Row}});
+  const models::ModelShape& shape = model.model().shape;
+  const auto results =
+      model.forward({nn::step_of(batch)}, [&](int, const models::States& end, const nn::ForwardContext&) {
+        return models::predicted_picture(shape, end.at(0), batch);
+      });
+  return results.at(0);
+}
+
+Tensors results_of(distributed::DistributedModel& model, const Tensors& given) {
+  if (given.contains("noised")) return {{"predicted", predicted(model, given)}};
+  const models::Model& own = model.decoding_model();
+  if (given.contains("ids")) {
+    const at::Tensor& ids = given.at("ids");
+    return {{"states", models::text_states(own, ids)}, {"pooled", models::pooled_state(own, ids)}};
+  }
+  return {{"moments", models::moments_of(own, given.at("pixels"))},
+          {"decoded", models::decoded(own, given.at("latents"))}};
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 5) return std::fprintf(stderr, "usage: colossal_picture_probe FOLDER BATCH OUT DTYPE\n"), 2;
+  try {
+    const at::ScalarType dtype = words[4] == std::string("double") ? at::kDouble : at::kFloat;
+    comm::run_ranks(1, [&](comm::World& world) {
+      const at::NoGradGuard no_grad;
+      comm::Mesh mesh(world, {});
+      const run::SavedModel saved =
+          run::load_model(words[1], mesh, {}, at::kCPU, {.tokenizer = "none", .dtype = dtype});
+      write(words[3], results_of(*saved.model, read(words[2], dtype)));
+    });
+  } catch (const std::exception& error) {
+    return std::fprintf(stderr, "%s\n", error.what()), 1;
+  }
+  return 0;
+}
