@@ -121,7 +121,10 @@ TEST(DrawnClass, TakesANameOrANumber) {
 TEST(DrawOptions, RefuseNumbersOutOfRange) {
   const auto refused = [](const DrawOptions& options) { return test::thrown_message([&] { options.check("x:3: "); }); };
   EXPECT_EQ(refused({.drawn = "a"}), "");
-  EXPECT_THAT(refused({}), HasSubstr("x:3: the class to draw must be given"));
+  EXPECT_THAT(refused({}), HasSubstr("x:3: what to draw must be given"));
+  EXPECT_THAT(refused({.prompt = "b", .drawn = "a"}), HasSubstr("got both"));
+  EXPECT_THAT(refused({.drawn = "a", .size = "64"}), HasSubstr("x:3: size must be a width and a height"));
+  EXPECT_THAT(refused({.drawn = "a", .mask = "m.png"}), HasSubstr("a mask must come with the image"));
   EXPECT_THAT(refused({.drawn = "a", .eta = 2}), HasSubstr("eta must be between 0 and 1: got 2"));
   EXPECT_THAT(refused({.drawn = "a", .count = 0}), HasSubstr("count"));
 }
