@@ -1,8 +1,7 @@
 // AutoencoderKL as diffusers stores it.
-#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
-#include "colossal/models/built_in.h"
+#include "colossal/models/diffusers_config.h"
 #include "colossal/models/families/autoencoder_kl.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -120,19 +119,8 @@ ModelShape autoencoder_kl_from_diffusers(const nlohmann::json& config) {
   ModelShape example;
   AutoencoderKlSizes sizes{.levels = {64}};
   autoencoder_kl::keys(writer, example, sizes);
-  for (const auto& [key, value] : config.items()) {
-    if (key == "_class_name")
-      require(value == autoencoder_kl::kClass, "model", "_class_name must be ", autoencoder_kl::kClass, ": got ",
-              value.dump());
-    require(key.starts_with('_') || known.contains(key), "model", "config.json of ",
-            with_article(autoencoder_kl::kClass), " must have keys of that class only: got ", key, " = ", value.dump(),
-            "; remove the key if it does not change what the model computes");
-  }
-  ModelShape shape = read_folder(FolderConfig(config, "AutoencoderKL"), autoencoder_kl::keys);
-  shape.architecture = built_in().at("autoencoder_kl");
-  shape.architecture->settle(shape);
-  shape.validate();
-  return shape;
+  check_diffusers_config(config, autoencoder_kl::kClass, known);
+  return settled(read_folder(FolderConfig(config, "AutoencoderKL"), autoencoder_kl::keys), "autoencoder_kl");
 }
 
 nlohmann::json autoencoder_kl_to_diffusers(const ModelShape& shape) {

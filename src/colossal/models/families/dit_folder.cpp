@@ -1,8 +1,7 @@
 // DiT as diffusers stores it.
-#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
-#include "colossal/models/built_in.h"
+#include "colossal/models/diffusers_config.h"
 #include "colossal/models/families/dit.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -93,18 +92,8 @@ ModelShape dit_from_diffusers(const nlohmann::json& config) {
   ModelShape example;
   DitSizes sizes;
   dit::keys(writer, example, sizes);
-  for (const auto& [key, value] : config.items()) {
-    if (key == "_class_name")
-      require(value == dit::kClass, "model", "_class_name must be ", dit::kClass, ": got ", value.dump());
-    require(key.starts_with('_') || known.contains(key), "model", "config.json of ", with_article(dit::kClass),
-            " must have keys of that class only: got ", key, " = ", value.dump(),
-            "; remove the key if it does not change what the model computes");
-  }
-  ModelShape shape = read_folder(FolderConfig(config, "DiT"), dit::keys);
-  shape.architecture = built_in().at("dit");
-  shape.architecture->settle(shape);
-  shape.validate();
-  return shape;
+  check_diffusers_config(config, dit::kClass, known);
+  return settled(read_folder(FolderConfig(config, "DiT"), dit::keys), "dit");
 }
 
 nlohmann::json dit_to_diffusers(const ModelShape& shape) {

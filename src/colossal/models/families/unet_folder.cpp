@@ -4,7 +4,7 @@
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
-#include "colossal/models/built_in.h"
+#include "colossal/models/diffusers_config.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/unet_parts.h"
@@ -155,26 +155,17 @@ std::vector<nn::ExternalName> unet_diffusers_names(const ModelShape& shape) {
 }
 
 ModelShape unet_from_diffusers(const nlohmann::json& config) {
-  const std::string name = with_article(unet::kClass);
   nlohmann::json known;  // the keys that are written are those that the class has
   FolderKeys writer(known);
   ModelShape example;
   UnetSizes sizes;
   unet::keys(writer, example, sizes);
-  for (const auto& [key, value] : config.items()) {
-    if (key == "_class_name")
-      require(value == unet::kClass, "model", "_class_name must be ", unet::kClass, ": got ", value.dump());
-    if (key.starts_with('_')) continue;
-    require(known.contains(key), "model", "config.json of ", name, " must have keys of that class only: got ", key,
-            " = ", value.dump(), "; remove the key if it does not change what the model computes");
-    require(!value.is_null() || known[key].is_null() || key == unet::kSampleSize, "model", key, " of ", name,
+  check_diffusers_config(config, unet::kClass, known);
+  for (const auto& [key, value] : config.items())
+    require(key.starts_with('_') || !value.is_null() || known[key].is_null() || key == unet::kSampleSize, "model", key,
+            " of ", with_article(unet::kClass),
             " must have a value: got null, with which diffusers makes another model");
-  }
-  ModelShape shape = read_folder(FolderConfig(config, "UNet"), unet::keys);
-  shape.architecture = built_in().at("unet");
-  shape.architecture->settle(shape);
-  shape.validate();
-  return shape;
+  return settled(read_folder(FolderConfig(config, "UNet"), unet::keys), "unet");
 }
 
 nlohmann::json unet_to_diffusers(const ModelShape& shape) {
