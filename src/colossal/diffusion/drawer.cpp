@@ -13,6 +13,7 @@
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/data/pictures/buckets.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/diffusion/drawn_class.h"
 #include "colossal/diffusion/given_picture.h"
@@ -45,8 +46,7 @@ ops::PictureSize cells_of(const run::PipelineSource& source, const DrawOptions& 
   const ops::PictureSize pixels = options.pixels();
   if (pixels.pixels() == 0) return {source.sizes.height, source.sizes.width};
   const int64_t grid = grid_of(source);
-  const auto nearest = [&](int64_t side) { return std::max<int64_t>(1, (side + grid / 2) / grid) * grid; };
-  const ops::PictureSize near{nearest(pixels.height), nearest(pixels.width)};
+  const ops::PictureSize near{data::nearest_multiple(pixels.height, grid), data::nearest_multiple(pixels.width, grid)};
   require(near == pixels, "draw", "the sides of size must be multiples of ", grid, " pixels: got ", options.size,
           "; the nearest is ", near.width, "x", near.height);
   const ops::PictureSize cells{pixels.height / source.factor, pixels.width / source.factor};

@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/data/pictures/buckets.h"
 #include "colossal/data/pictures/picture.h"
 
 namespace colossal::diffusion {
@@ -41,8 +42,8 @@ at::Tensor resampled(const data::Picture& picture, const ops::PictureSize& size)
 GivenPicture read_given_picture(const std::string& image, const std::string& mask, ops::PictureSize size,
                                 int64_t grid) {
   const data::Picture picture = read_picture(image);
-  const auto nearest = [&](int64_t side) { return std::max<int64_t>(1, (side + grid / 2) / grid) * grid; };
-  if (size.pixels() == 0) size = {nearest(picture.height), nearest(picture.width)};
+  if (size.pixels() == 0)
+    size = {data::nearest_multiple(picture.height, grid), data::nearest_multiple(picture.width, grid)};
   GivenPicture given{.size = size, .pixels = resampled(picture, size) * 2 - 1};
   if (mask.empty()) return given;
   const data::Picture covering = read_picture(mask);

@@ -8,9 +8,6 @@
 namespace colossal::data {
 namespace {
 
-/// Returns the multiple of `unit` that is nearest to `value`, at least `unit`.
-int64_t nearest_multiple(int64_t value, int64_t unit) { return std::max((value + unit / 2) / unit, int64_t{1}) * unit; }
-
 void check_sides(const PictureSize& size, const char* what) {
   const auto fits = [](int64_t side) { return side >= 1 && side <= kMaxSide; };
   require(fits(size.width) && fits(size.height), "data", what, " must have sides from 1 to ", kMaxSide, ": got ",
@@ -59,6 +56,8 @@ std::vector<size_t> occupied(const BucketPictures& pictures) {
 }
 
 }  // namespace
+
+int64_t nearest_multiple(int64_t side, int64_t unit) { return std::max((side + unit / 2) / unit, int64_t{1}) * unit; }
 
 std::string to_string(const PictureSize& size) { return concat(size.width, "x", size.height); }
 

@@ -22,6 +22,9 @@ struct PictureSize {
 /// Returns the size as "512x384", width first.
 std::string to_string(const PictureSize& size);
 
+/// Returns the multiple of `unit` that is nearest to a side, at least `unit`.
+int64_t nearest_multiple(int64_t side, int64_t unit);
+
 /// Options of bucket_sizes().
 struct BucketOptions {
   PictureSize size{};     ///< the size whose area no bucket exceeds, data.size; must be set

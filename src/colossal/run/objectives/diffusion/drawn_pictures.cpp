@@ -134,10 +134,11 @@ data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSour
   require(keys.size.size() == 2, "data", "size must be a width and a height: got ", keys.size.size(), " numbers");
   const data::PictureSize size{.width = keys.size[0], .height = keys.size[1]};
   const int64_t grid = pipeline.factor * pipeline.sizes.side;
-  const auto nearest = [&](int64_t side) { return std::max<int64_t>(1, (side + grid / 2) / grid) * grid; };
-  require(nearest(size.width) == size.width && nearest(size.height) == size.height, "data",
-          "the sides of size must be multiples of ", grid, " pixels: got ", to_string(size), "; the nearest is [",
-          nearest(size.width), ", ", nearest(size.height), "]");
+  require(data::nearest_multiple(size.width, grid) == size.width &&
+              data::nearest_multiple(size.height, grid) == size.height,
+          "data", "the sides of size must be multiples of ", grid, " pixels: got ", to_string(size),
+          "; the nearest is [", data::nearest_multiple(size.width, grid), ", ",
+          data::nearest_multiple(size.height, grid), "]");
   require(pipeline.sizes.classes == 0 || size == own, "data", "size must be that of the model, ", to_string(own),
           ": got ", to_string(size), "; set model.width and model.height to its cells");
   return size;
