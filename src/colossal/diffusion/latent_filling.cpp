@@ -47,8 +47,7 @@ std::vector<T> share_of(const std::vector<T>& all, comm::World& world) {
 }
 
 void encode_captions(const std::vector<std::string>& missing, const run::LatentCache& cache, const LatentWork& work,
-                     comm::World& world, at::Device device, const run::Program& program,
-                     std::vector<std::string>& notices) {
+                     comm::World& world, at::Device device, const run::Program& program) {
   const std::vector<std::string> own = share_of(missing, world);
   if (own.empty()) return;
   const text::Captions captions = text::make_captions(work.pipeline.tokenizer);
@@ -57,7 +56,6 @@ void encode_captions(const std::vector<std::string>& missing, const run::LatentC
   Shard shard(cache);
   for (const std::string& caption : own) {
     const text::Caption tokens = captions(caption);
-    if (std::string warning = captions.warning(tokens); !warning.empty()) notices.push_back(std::move(warning));
     const at::Tensor ids = at::tensor(tokens.ids, at::kLong).unsqueeze(0).to(device);
     shard.add(run::LatentCache::name_of(caption), models::text_states(encoder.model(), ids)[0]);
     shard.write_if_full();
@@ -91,10 +89,10 @@ void encode_pictures(const std::vector<Missing>& missing, const run::LatentCache
 
 }  // namespace
 
-std::vector<std::string> fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work,
-                                      at::Device device, const run::Program& program) {
+void fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work, at::Device device,
+                  const run::Program& program) {
   const at::NoGradGuard no_grad;
-  std::vector<std::string> notices, captions;
+  std::vector<std::string> captions;
   for (const std::string& caption : work.captions)
     if (!cache.has_caption(caption)) captions.push_back(caption);
   std::map<std::string, Missing> pictures;  // by id, because a file may be there twice
@@ -109,11 +107,10 @@ std::vector<std::string> fill_latents(comm::World& world, run::LatentCache& cach
   for (const auto& [id, picture] : pictures) missing.push_back(picture);
   const auto everyone = train::group_of_all(world);
   comm::agree(*everyone, at::kCPU, [&] {
-    encode_captions(captions, cache, work, world, device, program, notices);
+    encode_captions(captions, cache, work, world, device, program);
     encode_pictures(missing, cache, work, world, device, program);
   });
   cache.refresh();
-  return notices;
 }
 
 }  // namespace colossal::diffusion

@@ -28,8 +28,8 @@ struct LatentWork {
 /// Encodes what the cache lacks, and opens it. The text encoder is in memory first, then the autoencoder, never both.
 /// Each rank encodes a share; a value does not depend on the rank that makes it.
 /// Communication: the ranks agree that all are done. All ranks of `world` call it and throw alike.
-/// Errors: those of OwnModel and of decoding a picture. Returns lines for the user, such as words that a caption lost.
-std::vector<std::string> fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work,
-                                      at::Device device, const run::Program& program);
+/// Errors: those of OwnModel and of decoding a picture.
+void fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work, at::Device device,
+                  const run::Program& program);
 
 }  // namespace colossal::diffusion
