@@ -195,7 +195,7 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
   app.add_option("--cluster", r.cluster, "with --plan: hardware, as for `colossal plan`; default: this");
 }
 
-/// What the ranks of a drawing draw.
+/// The drawings of a command and what they need, the same on all ranks.
 struct DrawWork {
   std::vector<DrawTask> tasks;
   run::PipelineSource source;

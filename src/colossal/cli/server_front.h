@@ -15,7 +15,7 @@
 
 namespace colossal::cli {
 
-/// What runs the model of a server on rank 0.
+/// The loop that runs the model of a server, on rank 0.
 struct ServedWork {
   std::function<void()> open{};                                  ///< opens the service, once the model is loaded
   std::function<void(const std::function<void()>& poll)> run{};  ///< runs work until `end`, and calls `poll` often

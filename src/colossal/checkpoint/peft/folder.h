@@ -51,7 +51,7 @@ class PeftFolder {
   PeftFolder(PeftConfig config, std::map<std::string, PeftLayer> layers, std::map<std::string, at::Tensor> trained)
       : config_(std::move(config)), layers_(std::move(layers)), trained_(std::move(trained)) {}
 
-  /// The same for adapters of the parts of a pipeline (checkpoint/peft/pipeline_file.h).
+  /// Adapters of the parts of a pipeline, which are loaded in the same way (checkpoint/peft/pipeline_file.h).
   static PeftFolder of_pipeline(PeftConfig config, std::map<std::string, PeftLayer> layers) {
     PeftFolder folder(std::move(config), std::move(layers), {});
     folder.is_of_pipeline_ = true;

@@ -13,7 +13,7 @@
 
 namespace colossal::data {
 
-/// What is found while a source is opened.
+/// The pictures and notices that opening a source finds.
 class CaptionedFindings {
  public:
   explicit CaptionedFindings(const CaptionedOptions& options) : options_(options) {}
