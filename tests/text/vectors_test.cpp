@@ -26,9 +26,21 @@ std::vector<json> lines_of(const std::string& file) {
   return lines;
 }
 
+/// Returns what CLIP's tokenizer of transformers makes of the package's text: a word's end becomes a space.
+std::string with_clip_spaces(std::string text) {
+  for (size_t at = 0; (at = text.find("</w>", at)) != std::string::npos; ++at) text.replace(at, 4, " ");
+  if (text.ends_with(' ')) text.pop_back();
+  return text;
+}
+
 /// Checks every text against its vector. `decodes` is the key of the ids whose text is under `decoded`.
 void expect_vectors(const Tokenizer& tokenizer, const std::string& file, const char* decodes) {
-  const std::vector<json> vectors = lines_of(file);
+  std::vector<json> vectors = lines_of(file);
+  if (file.find("/clip/") != std::string::npos) {
+    for (json& vector : vectors) {
+      for (const char* key : {"decoded", "decoded_special"}) vector[key] = with_clip_spaces(vector[key]);
+    }
+  }
   EXPECT_EQ(vectors.size(), 300u);
   for (const json& vector : vectors) {
     const std::string text = vector["text"];
