@@ -90,6 +90,11 @@ TEST_F(DiffusionRuns, DrawSamplesIntoTheFolderAndTheReport) {
   EXPECT_GE(pictures, 4u);
 }
 
+TEST_F(DiffusionRuns, DrawNoSamplesAfterAStop) {
+  train(config("stopped", {"--parallel.data=2"}), train::Start::Overwrite, 1,
+        [](train::Trainer& trainer, int) { EXPECT_THAT(trainer.samples({}), SizeIs(0)); });
+}
+
 TEST_F(DiffusionRuns, NameTheClassesOfTheData) {
   const run::Config c = config("names");
   train(c, train::Start::Overwrite, 0, [](train::Trainer& trainer, int) {

@@ -1,10 +1,12 @@
 #include "colossal/diffusion/rows.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "colossal/comm/agreement.h"
+#include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/drawing.h"
 #include "colossal/diffusion/drawn_class.h"
 #include "colossal/diffusion/latent_filling.h"
@@ -23,7 +25,7 @@ namespace {
 constexpr int64_t kSamples = 4, kSteps = 25;
 
 /// Draws training.sample_prompt, or the first class, four times.
-std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::Program& program) {
+std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
   if (objective == nullptr) return {};
   const run::Config& config = trainer.config();
@@ -32,25 +34,46 @@ std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::Program&
   if (source.reads_text() && prompt.empty()) return {};
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
-  Drawing drawing{.guidance = source.keys.guidance};
   std::string title = prompt, name = "prompt";
+  at::Tensor told, untold;
+  int64_t drawn = 0;
   if (source.reads_text()) {
-    const auto repeated = [](const at::Tensor& states) { return states.expand({kSamples, -1, -1}).contiguous(); };
-    drawing.told = repeated(parts.states(prompt, /*clip_skip=*/0));
-    if (drawing.guidance != 1) drawing.untold = repeated(parts.states("", /*clip_skip=*/0));
+    told = parts.states(prompt, /*clip_skip=*/0);
+    if (source.keys.guidance != 1) untold = parts.states("", /*clip_skip=*/0);
   } else {
-    const int64_t drawn = prompt.empty() ? 0 : drawn_class(prompt, source.class_names, source.sizes.classes);
-    drawing.classes.assign(kSamples, drawn);
+    if (!prompt.empty()) drawn = drawn_class(prompt, source.class_names, source.sizes.classes);
     title = class_title(drawn, source.class_names);
     name = concat("class-", drawn);
   }
-  for (int64_t i = 0; i < kSamples; ++i) drawing.seeds.push_back(static_cast<uint64_t>(config.training.seed + i));
-  const at::Tensor pictures =
-      parts.pixels(draw(trainer.engine().distributed(), run::plan_of(source, {.steps = kSteps}), drawing));
+  const int64_t at_once = parts_of_drawing(source, {}).at_once;
   std::vector<run::Sample> samples;
-  for (int64_t i = 0; i < kSamples; ++i)
-    samples.push_back(run::picture_sample(title, concat(name, "-", i + 1), picture_of(pictures[i])));
+  for (int64_t first = 0; first < kSamples; first += at_once) {
+    const int64_t count = std::min(at_once, kSamples - first);
+    const auto repeated = [count](const at::Tensor& states) {
+      return states.defined() ? states.expand({count, -1, -1}).contiguous() : states;
+    };
+    Drawing drawing{.told = repeated(told),
+                    .untold = repeated(untold),
+                    .guidance = source.keys.guidance,
+                    .stop_requested = [&trainer] { return trainer.stops(); }};
+    if (!source.reads_text()) drawing.classes.assign(count, drawn);
+    for (int64_t i = 0; i < count; ++i)
+      drawing.seeds.push_back(static_cast<uint64_t>(config.training.seed + first + i));
+    const at::Tensor pictures =
+        parts.pixels(draw(trainer.engine().distributed(), run::plan_of(source, {.steps = kSteps}), drawing));
+    for (int64_t i = 0; i < count; ++i)
+      samples.push_back(run::picture_sample(title, concat(name, "-", first + i + 1), picture_of(pictures[i])));
+  }
   return samples;
+}
+
+/// Returns the samples; none if the run is stopped meanwhile.
+std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::Program& program) {
+  try {
+    return drawn_samples(trainer, program);
+  } catch (const StoppedDrawing&) {
+    return {};
+  }
 }
 
 /// Encodes the pictures and captions of a run that learns latents, before its models exist.

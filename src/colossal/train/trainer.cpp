@@ -239,9 +239,13 @@ void Trainer::evaluate(report::StepMetrics& m) {
   if (further_evaluation_.measure) m.add(further_evaluation_.measure(*this));
 }
 
+bool Trainer::is_asked_to_stop() const { return options_.stop_requested && options_.stop_requested(); }
+
+bool Trainer::stops() { return comm::sum(all_ranks(), is_asked_to_stop() ? 1 : 0) > 0; }
+
 bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks, StepWork& work) {
   constexpr int64_t kValues = 5;
-  const bool stop = options_.stop_requested && options_.stop_requested();
+  const bool stop = is_asked_to_stop();
   const int64_t bytes = memory::peak_bytes(engine_->device());
   const at::Tensor own = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(bytes), seconds,
                                      static_cast<double>(work.samples), static_cast<double>(work.tokens)},

@@ -88,7 +88,7 @@ struct TrainerOptions {
   /// that of training.tasks; null = none. The library's `train` does not evaluate tasks, so a config with
   /// training.tasks is refused without it
   std::function<FurtherEvaluation(const run::Config&)> further_evaluation{};
-  /// Called once per step on every rank. If it returns true on one rank, all ranks save a checkpoint and stop
+  /// Called at least once per step on every rank. If it returns true on one rank, all ranks save a checkpoint and stop
   std::function<bool()> stop_requested;
 };
 
@@ -116,6 +116,10 @@ class Trainer {
   /// Writes report.html, or a warning if that fails. Records `samples` first. After a step with a pipeline also writes
   /// pipeline_trace.json. Only rank 0 writes.
   void write_report(const std::vector<run::Sample>& samples = {});
+
+  /// Returns whether a stop is requested on any rank, so that long work between steps can end early. All ranks must
+  /// call it. Communication: one all_reduce of 8 bytes.
+  bool stops();
 
   Engine& engine() { return *engine_; }
   const run::Config& config() const { return config_; }
@@ -186,6 +190,8 @@ class Trainer {
   /// Evaluates on held-out data, if there is any, and adds the rows to the step, with those of the objective's row and
   /// of the further evaluation.
   void evaluate(report::StepMetrics& metrics);
+  /// Returns whether a stop is requested on this rank.
+  bool is_asked_to_stop() const;
   /// Gathers memory and step time of each rank into `ranks`, and adds up in `work` what the replicas took. Returns true
   /// if a stop was requested on any rank. Communication: one all_gather for all of it. `seconds` is the step time of
   /// this rank.

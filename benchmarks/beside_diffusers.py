@@ -1,0 +1,295 @@
+"""Stable Diffusion 1.5 and DiT beside diffusers: times and resident memory of both sides, in turns, in one run.
+
+    .venv/bin/python benchmarks/beside_diffusers.py unet-step      # fp32 step of SD 1.5's UNet, 512 px, batch 1
+    .venv/bin/python benchmarks/beside_diffusers.py dit-step       # fp32 step of DiT-S/2, 256 px, batch 8
+    .venv/bin/python benchmarks/beside_diffusers.py vae-decode     # 1024 px
+    .venv/bin/python benchmarks/beside_diffusers.py drawing        # 25 steps with guidance; --size 256
+    .venv/bin/python benchmarks/beside_diffusers.py latents        # latents and text states of 1,000 pictures; --size 64
+    .venv/bin/python benchmarks/beside_diffusers.py step-memory    # the step of unet-step with weights on disk
+    .venv/bin/python benchmarks/beside_diffusers.py drawing-memory # 512 px, 2 steps, weights streamed from disk
+
+Weights are random and of the published sizes; --folder keeps the pipeline (4.3 GB) and all else that is written.
+--tokenizer names a folder with CLIP's tokenizer. diffusers and transformers work in fp32, eager, with all cores, as we
+do. A time is a side's best round; of a training step, the median of its steps without the first. `mb` is the largest
+resident memory of the process. The ratio is ours over the peer's speed, or the peer's memory over ours.
+Needs ./colossal.sh build, and diffusers, transformers and pillow in the environment that runs the script.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = pathlib.Path(os.environ.get("COLOSSAL_BINARY", ROOT / "build/release/colossal"))
+PROMPT = "a photograph of an astronaut riding a horse"
+DIT = dict(num_attention_heads=6, attention_head_dim=64, in_channels=4, num_layers=12, sample_size=32, patch_size=2,
+           num_embeds_ada_norm=1000, norm_type="ada_norm_zero")
+
+
+# --- models of the published sizes with random weights
+
+def unet():
+    import diffusers
+    return diffusers.UNet2DConditionModel(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
+
+
+def make_pipeline(folder, tokenizer):
+    """Writes Stable Diffusion 1.5's pipeline once."""
+    if (folder / "model_index.json").exists():
+        return
+    import diffusers
+    import torch
+    import transformers
+    torch.manual_seed(0)
+    sides = (128, 256, 512, 512)
+    vae = diffusers.AutoencoderKL(block_out_channels=sides, down_block_types=["DownEncoderBlock2D"] * 4,
+                                  up_block_types=["UpDecoderBlock2D"] * 4, layers_per_block=2, latent_channels=4,
+                                  sample_size=512)
+    text = transformers.CLIPTextModel(transformers.CLIPTextConfig(
+        vocab_size=49408, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12))
+    scheduler = diffusers.DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear",
+                                        clip_sample=False, set_alpha_to_one=False, steps_offset=1)
+    diffusers.StableDiffusionPipeline(
+        vae=vae, text_encoder=text, tokenizer=transformers.CLIPTokenizer.from_pretrained(tokenizer), unet=unet(),
+        scheduler=scheduler, safety_checker=None, feature_extractor=None).save_pretrained(folder)
+
+
+def make_pictures(folder, count, side):
+    """Writes pictures with captions once."""
+    if folder.exists():
+        return
+    import numpy
+    import PIL.Image
+    folder.mkdir(parents=True)
+    numbers = numpy.random.default_rng(0)
+    for i in range(count):
+        cells = numbers.integers(0, 256, (8, 8, 3), dtype=numpy.uint8)
+        PIL.Image.fromarray(cells).resize((side, side)).save(folder / f"{i:04}.png")
+        (folder / f"{i:04}.txt").write_text(f"picture number {i % 100}")
+
+
+# --- sides
+
+def timed(command):
+    """Runs a command. Returns what it prints, its seconds and its largest resident memory."""
+    start = time.perf_counter()
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, errors = process.communicate()
+    seconds = time.perf_counter() - start
+    if process.returncode:
+        sys.exit(output + errors)
+    return output, seconds
+
+
+def measured(command):
+    """Runs a command in a process of its own, whose children tell the largest resident memory."""
+    done = subprocess.run([sys.executable, __file__, "--measure", *[str(word) for word in command]], capture_output=True,
+                          text=True)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def measure(command):
+    output, seconds = timed(command)
+    print(json.dumps({"output": output, "s": seconds,
+                      "mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}))
+
+
+def our_step(work, config, keys, steps):
+    run = work / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    keys = {"run.folder": run, "data.held_out": 0, "training.ema": 0, "training.sample_prompt": "",
+            "training.evaluate_every": 0, "optimizer.warmup_steps": 0, "optimizer.schedule": "constant",
+            "training.steps": steps, **keys}
+    result = measured([PROGRAM, "train", ROOT / "examples" / config, *(f"--{key}={value}" for key, value in keys.items())])
+    lines = [json.loads(line) for line in open(run / "metrics.jsonl")]
+    return {"s": statistics.median(line["seconds"] for line in lines[1:]), "mb": result["mb"],
+            "losses": [line["loss"] for line in lines]}
+
+
+UNET_KEYS = {"model.name": "sd-1.5", "data.path": "builtin-shapes:8", "data.size": "512,512", "training.batch_size": 1,
+             "data.mirror": "false"}
+TIERS = {"memory.recompute": "block", "memory.device": "700MiB", "memory.host": "500MiB"}
+DIT_KEYS = {"model.name": "dit-s-2", "data.path": "builtin-shapes:80", "data.size": "256,256", "training.batch_size": 8,
+            "data.mirror": "false", "diffusion.target": "epsilon"}
+
+
+def ours(row, o):
+    pipeline, work = o.folder / "pipeline", o.folder / "ours"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    if row == "unet-step":
+        return our_step(work, "sd_finetune.toml", {**UNET_KEYS, "training.save_every": 0}, o.steps)
+    if row == "step-memory":
+        (work / "disk").mkdir()
+        return our_step(work, "sd_finetune.toml", {**UNET_KEYS, **TIERS, "memory.disk": work / "disk"}, 2)
+    if row == "dit-step":
+        return our_step(work, "dit_shapes.toml", {**DIT_KEYS, "vae.from": ""}, o.steps)
+    if row == "vae-decode":
+        result = measured([PROGRAM, "draw", "--from", pipeline, "--decode", o.folder / "latents.safetensors", "--to",
+                           work / "out.png", "--json"])
+        return {"s": json.loads(result["output"].splitlines()[-1])["seconds"], "mb": result["mb"]}
+    if row == "latents":
+        return measured([PROGRAM, "latents", "--from", pipeline, f"--data.path={o.folder / 'pictures'}",
+                         f"--data.size={o.size},{o.size}", "--to", work / "cache"])
+    command = [PROGRAM, "draw", "--from", pipeline, "--prompt", PROMPT, "--steps", 25 if row == "drawing" else 2, "--size",
+               f"{o.size}x{o.size}", "--to", work / "out.png", "--json"]
+    if row == "drawing-memory":
+        (work / "disk").mkdir()
+        command += ["--memory.disk", work / "disk", "--memory.device", "200MiB", "--memory.host", "200MiB"]
+    result = measured(command)
+    return {"s": json.loads(result["output"].splitlines()[-1])["seconds"], "mb": result["mb"]}
+
+
+def peer(row, o):
+    words = [sys.executable, __file__, row, "--folder", o.folder, "--size", o.size, "--steps", o.steps, "--peer"]
+    result = measured(words)
+    return {**json.loads(result["output"].strip().splitlines()[-1]), "mb": result["mb"]}
+
+
+def peer_step(model, inputs, steps):
+    import torch
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        sample, target, more = inputs()
+        loss = torch.nn.functional.mse_loss(model(sample, **more).sample, target)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
+
+
+def peer_latents(o):
+    """Encodes pictures eight at a time, and each caption once."""
+    import diffusers
+    import numpy
+    import PIL.Image
+    import torch
+    import transformers
+    pipeline = o.folder / "pipeline"
+    vae = diffusers.AutoencoderKL.from_pretrained(pipeline, subfolder="vae")
+    text = transformers.CLIPTextModel.from_pretrained(pipeline, subfolder="text_encoder")
+    tokenizer = transformers.CLIPTokenizer.from_pretrained(pipeline, subfolder="tokenizer")
+    kept, states = [], {}
+    files = sorted((o.folder / "pictures").glob("*.png"))
+    with torch.no_grad():
+        for first in range(0, len(files), 8):
+            pixels = numpy.stack([numpy.asarray(PIL.Image.open(name)) for name in files[first:first + 8]])
+            pixels = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1
+            kept.append(vae.encode(pixels).latent_dist.parameters)
+        for name in files:
+            caption = name.with_suffix(".txt").read_text()
+            if caption not in states:
+                ids = tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt").input_ids
+                states[caption] = text(ids).last_hidden_state
+    torch.save([torch.cat(kept), states], o.folder / "peer.pt")
+
+
+def peer_here(row, o):
+    """One round of the peer, in a process of its own. Prints its seconds."""
+    import diffusers
+    import torch
+    torch.manual_seed(0)
+    pipeline = o.folder / "pipeline"
+    start = time.perf_counter()
+    if row in ("unet-step", "step-memory"):
+        seconds = peer_step(unet(), lambda: (torch.randn(1, 4, 64, 64), torch.randn(1, 4, 64, 64),
+                                             {"timestep": torch.randint(0, 1000, (1,)),
+                                              "encoder_hidden_states": torch.randn(1, 77, 768)}),
+                            o.steps if row == "unet-step" else 2)
+    elif row == "dit-step":
+        seconds = peer_step(diffusers.DiTTransformer2DModel(**DIT),
+                            lambda: (torch.randn(8, 4, 32, 32), torch.randn(8, 4, 32, 32),
+                                     {"timestep": torch.randint(0, 1000, (8,)),
+                                      "class_labels": torch.randint(0, 10, (8,))}), o.steps)
+    elif row == "latents":
+        peer_latents(o)
+        seconds = time.perf_counter() - start
+    elif row == "vae-decode":
+        import safetensors.torch
+        vae = diffusers.AutoencoderKL.from_pretrained(pipeline, subfolder="vae")
+        latents = safetensors.torch.load_file(o.folder / "latents.safetensors")["latents"]
+        start = time.perf_counter()
+        with torch.no_grad():
+            vae.decode(latents / vae.config.scaling_factor)
+        seconds = time.perf_counter() - start
+    else:
+        model = diffusers.StableDiffusionPipeline.from_pretrained(pipeline)
+        model.set_progress_bar_config(disable=True)
+        start = time.perf_counter()
+        model(PROMPT, num_inference_steps=25 if row == "drawing" else 2, guidance_scale=7.5, height=o.size, width=o.size)
+        seconds = time.perf_counter() - start
+    print(json.dumps({"s": seconds}))
+
+
+def prepare(row, o):
+    if row in ("vae-decode", "latents", "drawing", "drawing-memory"):
+        make_pipeline(o.folder / "pipeline", o.tokenizer)
+    if row == "latents":
+        make_pictures(o.folder / "pictures", 1000, o.size)
+    if row == "vae-decode" and not (o.folder / "latents.safetensors").exists():
+        import safetensors.torch
+        import torch
+        safetensors.torch.save_file({"latents": torch.randn(1, 4, 128, 128)}, o.folder / "latents.safetensors")
+
+
+SIZES = {"drawing": 256, "latents": 64}
+ROWS = ("unet-step", "dit-step", "vae-decode", "drawing", "latents", "step-memory", "drawing-memory")
+
+
+def main():
+    if sys.argv[1:2] == ["--measure"]:
+        measure(sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("row", choices=ROWS)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=3, help="of a training step's round")
+    parser.add_argument("--size", type=int, default=0, help="side of drawn or encoded pictures, in pixels")
+    parser.add_argument("--folder", type=pathlib.Path, help="default: a temporary one")
+    parser.add_argument("--tokenizer", default=str(ROOT.parent / "shared/data/tokenizers/hf/clip"))
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    o = parser.parse_args()
+    o.size = o.size or SIZES.get(o.row, 512)
+    if o.peer:
+        peer_here(o.row, o)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        o.folder = (o.folder or pathlib.Path(temporary)).resolve()
+        o.folder.mkdir(parents=True, exist_ok=True)
+        prepare(o.row, o)
+        sides = {"colossal": ours, "diffusers": peer}
+        results = {name: [] for name in sides}
+        for turn in range(o.rounds):
+            for name in list(sides) if turn % 2 == 0 else reversed(sides):
+                results[name].append(sides[name](o.row, o))
+                figures = {key: results[name][-1][key] for key in ("s", "mb")}
+                print(f"round {turn + 1} of {o.rounds}, {name}: {figures}", file=sys.stderr, flush=True)
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    size = f", {o.size} px" if o.row in SIZES or o.row.startswith("drawing") else ""
+    print(f"{o.row}{size}, fp32, {cpu}, {os.cpu_count()} cores")
+    best = {name: {key: min(r[key] for r in rounds) for key in ("s", "mb")} for name, rounds in results.items()}
+    print(f"{'':12}{'seconds':>10}{'mb':>8}{'speed':>8}{'memory':>8}")
+    for name, r in best.items():
+        ratios = ""
+        if name == "colossal":
+            ratios = f"{best['diffusers']['s'] / r['s']:8.2f}{best['diffusers']['mb'] / r['mb']:8.2f}"
+        print(f"{name:12}{r['s']:10.3f}{r['mb']:8.0f}{ratios}")
+
+
+if __name__ == "__main__":
+    main()
