@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(os.environ.get("COLOSSAL_BINARY", ROOT / "build/release/colossal"))
 PROMPT = "a photograph of an astronaut riding a horse"
 DIT = dict(num_attention_heads=6, attention_head_dim=64, in_channels=4, num_layers=12, sample_size=32, patch_size=2,
-           num_embeds_ada_norm=1000, norm_type="ada_norm_zero")
+           num_embeds_ada_norm=10, norm_type="ada_norm_zero")
 
 
 # --- models of the published sizes with random weights
@@ -119,7 +119,7 @@ def our_step(work, config, keys, steps):
 UNET_KEYS = {"model.name": "sd-1.5", "data.path": "builtin-shapes:8", "data.size": "512,512", "training.batch_size": 1,
              "data.mirror": "false"}
 TIERS = {"memory.recompute": "block", "memory.device": "700MiB", "memory.host": "500MiB"}
-DIT_KEYS = {"model.name": "dit-s-2", "data.path": "builtin-shapes:80", "data.size": "256,256", "training.batch_size": 8,
+DIT_KEYS = {"model.name": "dit-s-2", "model.classes": 10, "data.path": "builtin-shapes:24", "data.size": "256,256", "training.batch_size": 8,
             "data.mirror": "false", "diffusion.target": "epsilon"}
 
 
@@ -145,7 +145,7 @@ def ours(row, o):
                f"{o.size}x{o.size}", "--to", work / "out.png", "--json"]
     if row == "drawing-memory":
         (work / "disk").mkdir()
-        command += ["--memory.disk", work / "disk", "--memory.device", "200MiB", "--memory.host", "200MiB"]
+        command += ["--memory.disk", work / "disk", "--memory.host", "200MiB"]
     result = measured(command)
     return {"s": json.loads(result["output"].splitlines()[-1])["seconds"], "mb": result["mb"]}
 

@@ -28,6 +28,7 @@
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/memory/host_memory.h"
 #include "colossal/run/adapter_choice.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
@@ -149,9 +150,13 @@ class PictureFiles {
                              " --decode ", path, " --to ", r.to, "` finishes the pictures"));
 }
 
+/// Memory that waits for reuse while latents are decoded, which are large tensors of a few sizes.
+constexpr size_t kWaitingBytes = size_t{256} << 20;
+
 /// Decodes latents of an earlier command.
 int decode(const DrawRequest& r, const run::Program& known) {
-  const run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw");
+  run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw");
+  source.sizes.text = 0;  // captions are not read
   const checkpoint::SafetensorsReader file(r.decode);
   require(source.has_latents() && file.contains("latents"), "draw", "--decode must be a file with the tensor latents, ",
           "and --from a model that draws latents: got ", r.decode, " and ", r.model.from);
@@ -159,6 +164,8 @@ int decode(const DrawRequest& r, const run::Program& known) {
   const bool is_file = r.to.ends_with(".png");
   require(!is_file || latents.size(0) == 1, "draw", "--to must be a folder for ", latents.size(0), " pictures: got ",
           r.to, "; leave out .png");
+  memory::keep_host_memory();
+  memory::limit_host_memory(kWaitingBytes);
   const auto world = join_layout(r.model);
   const run::Loading loading = r.model.loading();
   const diffusion::PipelineParts parts(source, *world, comm::choose_device(r.model.device, world->local_rank()),
@@ -204,6 +211,7 @@ struct DrawWork {
 };
 
 int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program& known) {
+  memory::keep_host_memory();
   const auto world = join_layout(r.model);
   comm::Mesh mesh(*world, r.model.layout.axes());
   run::Loading loading = r.model.loading();

@@ -78,9 +78,11 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn) const {
     const at::Tensor sample = for_model(models::sample_of(sizes, latent), *vae_);
     pictures.push_back(on_host(by_rows ? models::decoded_by_rows(vae_->model(), vae_->parameters(), sample)
                                        : models::decoded(vae_->model(), sample)));
-    require(pictures.back().isfinite().all().item<bool>(), "draw",
-            "the numbers of the autoencoder must be finite: ", models::not_finite_in_decoder(vae_->model(), sample),
-            " gives others", models::finite_remedy(vae_->parameters().options().dtype));
+    // The search for the layer decodes once more, so it is not an argument of require().
+    if (!pictures.back().isfinite().all().item<bool>())
+      throw Error("draw", concat("the numbers of the autoencoder must be finite: ",
+                                 models::not_finite_in_decoder(vae_->model(), sample), " gives others",
+                                 models::finite_remedy(vae_->parameters().options().dtype)));
   }
   return at::cat(pictures);
 }
