@@ -145,7 +145,7 @@ def ours(row, o):
                f"{o.size}x{o.size}", "--to", work / "out.png", "--json"]
     if row == "drawing-memory":
         (work / "disk").mkdir()
-        command += ["--memory.disk", work / "disk", "--memory.host", "200MiB"]
+        command += ["--memory.disk", work / "disk", "--memory.host", "400MiB"]
     result = measured(command)
     return {"s": json.loads(result["output"].splitlines()[-1])["seconds"], "mb": result["mb"]}
 

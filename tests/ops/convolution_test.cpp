@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/few_pixels.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/tensor/moved_bytes.h"
 #include "ops/compare.h"
@@ -91,6 +93,24 @@ TEST(Convolution, EqualsItsDefinitionAndHasItsGradients) {
     const at::Tensor plain = convolution(in[0], in[1], {}, c.window);
     expect_close(plain, want - in[2], at::kDouble, terms, "y without bias");
     EXPECT_TRUE(plain.is_contiguous());
+  }
+}
+
+TEST(Convolution, EqualsThatOfLibTorchForFewPixels) {
+  for (const auto& [side, stride, channels] : {std::tuple{4, 1, 256}, std::tuple{6, 2, 200}, std::tuple{5, 1, 304}}) {
+    SCOPED_TRACE(side);
+    const Window window = stride == 1 ? Window::same(3) : Window{.stride = 2, .bottom = 1, .right = 1};
+    const Tensors in = inputs_of({{side, side - 1}, {3, 3}, window, channels, channels});
+    ASSERT_TRUE(are_few_pixels(in[1], window.of({side, side - 1}, {3, 3})));
+    const Operator run = [&](const Tensors& t) { return Tensors{convolution(t[0], t[1], t[2], window)}; };
+    const Operator other = [&](const Tensors& t) {
+      const at::Tensor x = at::constant_pad_nd(t[0], {0, 0, window.left, window.right, window.top, window.bottom});
+      return Tensors{
+          at::convolution(x.permute({0, 3, 1, 2}), t[1], t[2], {stride, stride}, {0, 0}, {1, 1}, false, {0, 0}, 1)
+              .permute({0, 2, 3, 1})};
+    };
+    for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+      expect_equal_operators(run, other, in, type, 9 * channels, 1);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/few_pixels.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/flops.h"
@@ -125,10 +126,11 @@ at::Tensor convolution_forward(const at::Tensor& x, const at::Tensor& weight, co
                                const Window& window) {
   check_picture(x, weight, bias);
   const PictureSize size = window.of(picture_size(x), kernel_size(weight));
-  const at::Tensor picture = as_channels_first(x, window);
   announce_convolution(weight, x.size(0) * size.pixels());
   const tensor::HiddenOperators hidden;
   if (x.is_meta()) return at::empty({x.size(0), size.height, size.width, weight.size(0)}, x.options());
+  if (are_few_pixels(weight, size)) return convolution_of_few_pixels(x, weight, bias, window);
+  const at::Tensor picture = as_channels_first(x, window);
   const at::Tensor y =
       at::convolution(picture, weight, bias.defined() ? std::optional(bias) : std::nullopt,
                       {window.stride, window.stride}, padding_of(window), {1, 1}, /*transposed=*/false, {0, 0}, 1);
@@ -150,6 +152,10 @@ std::array<at::Tensor, 3> convolution_backward(const at::Tensor& gradient, const
   if (x.is_meta()) {
     if (wants_x) dx = at::empty(picture.permute({0, 2, 3, 1}).sizes(), x.options());
     if (wants_weight) dweight = at::empty(weight.sizes(), weight.options());
+  } else if (are_few_pixels(weight, {dy.size(1), dy.size(2)})) {
+    if (wants_x) dx = pixel_gradient(dy, x.sizes(), weight, window);
+    if (wants_weight) dweight = weight_gradient(dy, x, weight, window);
+    return {dx, dweight, dbias};
   } else {
     std::tie(dx, dweight, std::ignore) = at::convolution_backward(
         dy.permute({0, 3, 1, 2}), picture, weight, std::nullopt, {window.stride, window.stride}, padding_of(window),
