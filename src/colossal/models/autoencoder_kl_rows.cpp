@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +15,8 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/families/autoencoder_kl.h"
 #include "colossal/models/registry.h"
-#include "colossal/nn/batch_step.h"
+#include "colossal/nn/linear.h"
+#include "colossal/ops/attention/attention.h"
 #include "colossal/ops/convolution.h"
 #include "colossal/ops/group_norm.h"
 
@@ -24,9 +26,11 @@ namespace autoencoder_rows {  // a namespace of its own, because files of a laye
 constexpr double kEpsilon = 1e-6;
 constexpr int64_t kMostWholePixels = 512 * 512, kLeastRows = 2;
 
-/// Pixels [1, height, width, channels] of which rows [first, last) are made when they are read.
+/// Pixels [1, height, width, channels] of which rows [first, last) are made when they are read. They are the rows that
+/// this rank has.
 struct Source {
   ops::PictureSize size;
+  int64_t rows = 0;  ///< of all ranks
   int64_t channels = 0;
   int64_t widest = 0;  ///< most channels of the tensors that a read makes
   std::function<at::Tensor(int64_t first, int64_t last)> read;
@@ -39,54 +43,95 @@ struct Hidden {
   int64_t bytes = 0;    ///< of the stored state, or of that before it
 };
 
-Source stored_source(const at::Tensor& x) {
-  return {{x.size(1), x.size(2)}, x.size(3), x.size(3), [x](int64_t first, int64_t last) {
+Source stored_source(const at::Tensor& x, int64_t rows) {
+  return {{x.size(1), x.size(2)}, rows, x.size(3), x.size(3), [x](int64_t first, int64_t last) {
             return x.narrow(1, first, last - first);
           }};
+}
+
+Hidden stored_state(const at::Tensor& x, int64_t rows) {
+  return {stored_source(x, rows), x, static_cast<int64_t>(x.nbytes())};
+}
+
+/// The source whose rows are those of `x`, changed.
+Source changed(const Source& x, const std::function<at::Tensor(const at::Tensor&)>& change) {
+  Source y = x;
+  y.read = [read = x.read, change](int64_t first, int64_t last) { return change(read(first, last)); };
+  return y;
 }
 
 /// The pictures at twice the size, by the nearest pixel.
 Source enlarged(const Source& x) {
   const ops::PictureSize size{2 * x.size.height, 2 * x.size.width};
   return {
-      size, x.channels, x.widest, [=](int64_t first, int64_t last) {
+      size, 2 * x.rows, x.channels, x.widest, [=](int64_t first, int64_t last) {
         const int64_t from = first / 2, to = (last + 1) / 2;
         return ops::enlarged(x.read(from, to), {2 * (to - from), size.width}).narrow(1, first - 2 * from, last - first);
       }};
 }
 
-/// A convolution of 3 x 3 or of 1 x 1 that keeps the size.
-Source convolved(const Source& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const int64_t halo = weight.size(2) / 2, height = x.size.height;
-  return {x.size, weight.size(0), std::max(x.widest, weight.size(0)), [=](int64_t first, int64_t last) {
-            const int64_t from = std::max<int64_t>(0, first - halo), to = std::min(height, last + halo);
-            const ops::Window window{1, from - (first - halo), last + halo - to, halo, halo};
-            return ops::convolution(x.read(from, to), weight, bias, window);
-          }};
-}
-
-/// The convolution that halves the sides, with zeros below and at the right.
-Source halved(const Source& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const int64_t height = x.size.height;
-  return {{height / 2, x.size.width / 2},
-          weight.size(0),
-          2 * std::max(x.widest, weight.size(0)),
-          [=](int64_t first, int64_t last) {
-            const int64_t to = std::min(height, 2 * last + 1);
-            const ops::Window window{.stride = 2, .bottom = 2 * last + 1 - to, .right = 1};
-            return ops::convolution(x.read(2 * first, to), weight, bias, window);
-          }};
-}
-
 Source added(const Source& x, const Source& y) {
-  return {x.size, x.channels, std::max(x.widest, y.widest),
-          [=](int64_t first, int64_t last) { return x.read(first, last).add_(y.read(first, last)); }};
+  Source sum = x;
+  sum.widest = std::max(x.widest, y.widest);
+  sum.read = [=](int64_t first, int64_t last) { return x.read(first, last).add_(y.read(first, last)); };
+  return sum;
+}
+
+/// A source with the rows next to it that other ranks have.
+struct WithHalo {
+  Source own;
+  at::Tensor above{}, below{};  ///< [1, 1, width, channels]; undefined = none is needed, or the picture ends
+
+  struct Read {
+    at::Tensor rows;
+    int64_t above, below;  ///< rows that were asked for beyond the picture
+  };
+  /// Returns the rows [first, last), which may lie outside by one on both sides.
+  Read read(int64_t first, int64_t last) const {
+    const int64_t from = std::max<int64_t>(0, first), to = std::min(own.size.height, last);
+    const bool takes_above = from > first && above.defined(), takes_below = last > to && below.defined();
+    at::Tensor rows = own.read(from, to);
+    if (takes_above) rows = at::cat({above, rows}, 1);
+    if (takes_below) rows = at::cat({rows, below}, 1);
+    return {rows, takes_above ? 0 : from - first, takes_below ? 0 : last - to};
+  }
+};
+
+/// Returns neighbouring shares of the rows, one for each rank, of about the same size.
+std::vector<int64_t> shares_of(int64_t rows, int64_t ranks) {
+  std::vector<int64_t> shares;
+  for (int64_t rank = 0; rank < ranks; ++rank) shares.push_back((rank + 1) * rows / ranks - rank * rows / ranks);
+  return shares;
 }
 
 class Rows {
  public:
-  Rows(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const RowOptions& options)
-      : own_(own), parameters_(parameters), options_(options) {}
+  /// `cells`: rows of the latent. If the ranks are more than these, each has all rows.
+  Rows(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const RowOptions& options, int64_t cells)
+      : own_(own),
+        parameters_(parameters),
+        options_(options),
+        ranks_(options.ranks && options.ranks->ranks() <= cells ? *options.ranks : alone_),
+        shares_(shares_of(cells, ranks_.ranks())) {}
+
+  /// Returns this rank's rows of pictures [1, channels, H, W], of `cell` rows for each of a latent. The last rank also
+  /// has those that fill no cell.
+  Source own_rows(const at::Tensor& pictures, int64_t cell) const {
+    const auto share = shares_.begin() + ranks_.rank();
+    const int64_t first = cell * std::accumulate(shares_.begin(), share, int64_t{0}), rows = pictures.size(2),
+                  last = share + 1 == shares_.end() ? rows : first + cell * *share;
+    const at::Tensor own = pictures.narrow(2, first, last - first).to(parameters_.options().dtype);
+    return stored_source(own.permute({0, 2, 3, 1}).contiguous(), rows);
+  }
+
+  /// Returns the rows of all ranks, [1, rows, width, channels], of which each rank has `cell` for each of a latent.
+  at::Tensor gathered(const at::Tensor& own, int64_t cell) const {
+    if (ranks_.ranks() == 1) return own;
+    std::vector<int64_t> received;
+    for (const int64_t share : shares_) received.push_back(cell * share);
+    const at::Tensor copies = own.expand({ranks_.ranks(), -1, -1, -1}).flatten(0, 1);
+    return ranks_.exchanged(copies, received, std::vector<int64_t>(shares_.size(), own.size(1))).unsqueeze(0);
+  }
 
   at::Tensor parameter(const std::string& name) const {
     const auto& all = parameters_.declared();
@@ -95,20 +140,28 @@ class Rows {
     return found->value.detach();
   }
 
+  /// A convolution of 3 x 3 or of 1 x 1 that keeps the size.
+  Source convolved(const Source& x, const at::Tensor& weight, const at::Tensor& bias) const {
+    const int64_t halo = weight.size(2) / 2;
+    const WithHalo all = halo > 0 ? with_halo(x, /*above=*/true) : WithHalo{x};
+    return {x.size, x.rows, weight.size(0), std::max(x.widest, weight.size(0)), [=](int64_t first, int64_t last) {
+              const auto [rows, above, below] = all.read(first - halo, last + halo);
+              return ops::convolution(rows, weight, bias, {1, above, below, halo, halo});
+            }};
+  }
   Source convolution(const Source& x, const std::string& name) const {
     return convolved(x, parameter(name + ".weight"), parameter(name + ".bias"));
   }
 
-  /// Returns silu of the norm, whose statistics it computes first.
-  Source activated(const Source& x, const std::string& name) const {
+  /// Returns the norm, whose statistics it computes first.
+  Source normed(const Source& x, const std::string& name) const {
     const auto norm = std::make_shared<ops::BandedGroupNorm>(parameter(name + ".weight"), parameter(name + ".bias"),
                                                              ops::NormGroups{own_.groups, kEpsilon});
     each_band(x, [&](int64_t first, int64_t last) { norm->add(x.read(first, last).flatten(1, 2)); });
-    return {x.size, x.channels, x.widest, [=](int64_t first, int64_t last) {
-              return at::silu(norm->forward(x.read(first, last).flatten(1, 2)))
-                  .view({1, last - first, x.size.width, x.channels});
-            }};
+    norm->join(x.rows * x.size.width, ranks_.reduction());
+    return changed(x, [norm](const at::Tensor& rows) { return norm->forward(rows.flatten(1, 2)).view(rows.sizes()); });
   }
+  Source activated(const Source& x, const std::string& name) const { return changed(normed(x, name), at::silu); }
 
   at::Tensor store(const Source& x) const {
     at::Tensor all;
@@ -120,12 +173,9 @@ class Rows {
     return all;
   }
 
-  Hidden hidden(const Source& x) const {
-    const at::Tensor all = store(x);
-    return {stored_source(all), all, static_cast<int64_t>(all.nbytes())};
-  }
+  Hidden hidden(const Source& x) const { return stored_state(store(x), x.rows); }
 
-  /// Runs the blocks [first, last), each of which is a ResNet or a resampling layer.
+  /// Runs the blocks [first, last), which neither end the encoder nor begin the decoder.
   Hidden run(Hidden x, const std::vector<AutoencoderKlBlock>& blocks, int64_t first, int64_t last) const {
     using Kind = AutoencoderKlBlock::Kind;
     for (int64_t i = first; i < last; ++i) {
@@ -133,8 +183,10 @@ class Rows {
       const AutoencoderKlBlock& b = blocks[static_cast<size_t>(i)];
       if (b.kind == Kind::Resnet)
         x = resnet(std::move(x), name, b.in != b.out);
+      else if (b.kind == Kind::Attention)
+        x = attention(x, name);
       else if (b.kind == Kind::Down)
-        x = hidden(halved(x.source, parameter(name + ".conv.weight"), parameter(name + ".conv.bias")));
+        x = hidden(halved(x.source, name + ".conv"));
       else
         x = enlarge(x, name);
     }
@@ -154,6 +206,52 @@ class Rows {
     return x.bytes + bytes_of(made) <= options_.stored_bytes;
   }
 
+  /// Exchanges the first and last rows of all ranks: a rank gets that below its own, and that above if it is needed.
+  WithHalo with_halo(const Source& x, bool above) const {
+    const auto ranks = static_cast<size_t>(ranks_.ranks()), rank = static_cast<size_t>(ranks_.rank());
+    const bool has_upper = rank > 0, has_lower = rank + 1 < ranks;  // a neighbour
+    if (ranks == 1) return {x};
+    std::vector<int64_t> received(ranks), sent(ranks);
+    if (has_upper) sent[rank - 1] = 1, received[rank - 1] = above;
+    if (has_lower) sent[rank + 1] = above, received[rank + 1] = 1;
+    const int64_t height = x.size.height;
+    const at::Tensor edges =
+        at::cat({x.read(0, 1).narrow(1, 0, has_upper), x.read(height - 1, height).narrow(1, 0, has_lower && above)}, 1);
+    const at::Tensor got = ranks_.exchanged(edges.squeeze(0), received, sent).unsqueeze(0);
+    WithHalo all{x};
+    if (has_upper && above) all.above = got.narrow(1, 0, 1);
+    if (has_lower) all.below = got.narrow(1, got.size(1) - 1, 1);
+    return all;
+  }
+
+  /// The convolution that halves the sides, with zeros below and at the right.
+  Source halved(const Source& x, const std::string& name) const {
+    const at::Tensor weight = parameter(name + ".weight"), bias = parameter(name + ".bias");
+    const WithHalo all = with_halo(x, /*above=*/false);
+    return {{x.size.height / 2, x.size.width / 2},
+            x.rows / 2,
+            weight.size(0),
+            2 * std::max(x.widest, weight.size(0)),
+            [=](int64_t first, int64_t last) {
+              const WithHalo::Read read = all.read(2 * first, 2 * last + 1);
+              return ops::convolution(read.rows, weight, bias, {.stride = 2, .bottom = read.below, .right = 1});
+            }};
+  }
+
+  /// All cells attend to each other: each rank has the queries of its rows, and the keys and values of all.
+  Hidden attention(const Hidden& x, const std::string& name) const {
+    const at::Tensor rows = store(normed(x.source, name + ".norm"));
+    const int64_t features = rows.size(3);
+    const std::string own = name + ".attention.";
+    const at::Tensor qkv = nn::linear(rows, parameter(own + "qkv.weight"), parameter(own + "qkv.bias"));
+    const at::Tensor kv = gathered(qkv.narrow(3, features, 2 * features), 1).flatten(1, 2).unsqueeze(1),
+                     q = qkv.narrow(3, 0, features).flatten(1, 2).unsqueeze(1);
+    const at::Tensor y =
+        ops::attention(q, kv.narrow(3, 0, features), kv.narrow(3, features, features), {.causal = false});
+    const at::Tensor out = nn::linear(y.view(rows.sizes()), parameter(own + "out.weight"), parameter(own + "out.bias"));
+    return stored_state(x.stored + out, x.source.rows);
+  }
+
   Hidden enlarge(const Hidden& x, const std::string& name) const {
     const Source made = convolution(enlarged(x.source), name + ".conv");
     return fits_beside(x, made) ? hidden(made) : Hidden{made, {}, x.bytes};
@@ -165,11 +263,11 @@ class Rows {
     // What is not stored is computed twice, for the statistics of the second norm and for the second convolution.
     if (!target.defined() || has_shortcut || fits_beside(x, inside)) {
       target = store(inside);
-      inside = stored_source(target);
+      inside = stored_source(target, x.source.rows);
     }
     const Source way = has_shortcut ? convolution(x.source, name + ".shortcut") : x.source;
     overwrite(target, added(convolution(activated(inside, name + ".norm_2"), name + ".conv_2"), way));
-    return {stored_source(target), target, static_cast<int64_t>(target.nbytes())};
+    return stored_state(target, x.source.rows);
   }
 
   /// Writes rows that are made of rows of `target` up to kLeastRows away: a band is written after the next one is made.
@@ -190,20 +288,10 @@ class Rows {
   const AutoencoderKlSizes& own_;
   const nn::Parameters& parameters_;
   RowOptions options_;
+  RowRanks alone_;
+  RowRanks& ranks_;
+  std::vector<int64_t> shares_;  // rows of the latent that each rank has
 };
-
-tensor::Batch batch_of(const char* name, const at::Tensor& pictures) {
-  using tensor::Dim;
-  tensor::Batch batch;
-  batch.add(name, {pictures, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-  return batch;
-}
-
-/// Returns the first block of that kind from `first` on, or the number of blocks.
-int64_t next_block(const std::vector<AutoencoderKlBlock>& blocks, int64_t first,
-                   const std::function<bool(const AutoencoderKlBlock&)>& is_it) {
-  return std::find_if(blocks.begin() + first, blocks.end(), is_it) - blocks.begin();
-}
 
 AutoencoderKlSizes sizes_of(const Model& model) {
   require(model.shape.architecture->name == "autoencoder_kl", "model",
@@ -211,50 +299,46 @@ AutoencoderKlSizes sizes_of(const Model& model) {
   return model.shape.own.as<AutoencoderKlSizes>();
 }
 
-at::Tensor decoded_one(const Model& model, const AutoencoderKlSizes& own, const Rows& rows, const at::Tensor& latent) {
+at::Tensor decoded_one(const AutoencoderKlSizes& own, const Rows& rows, const at::Tensor& latent) {
   const std::vector<AutoencoderKlBlock> blocks = autoencoder_kl_blocks(own);
-  const int64_t first = autoencoder_of(model.shape).encoder_blocks, last = static_cast<int64_t>(blocks.size());
-  const int64_t up = next_block(blocks, first, [](const auto& b) { return b.kind == AutoencoderKlBlock::Kind::Up; });
-  // The blocks at the smallest size run whole: cells attend to each other there.
-  States states(model.states.size());
-  states.at(AutoencoderStates::latent) = latent.flatten(2).transpose(1, 2).contiguous();
-  states = run_stage(model, {.first = first, .last = up, .embeds = false, .ends = false}, std::move(states),
-                     nn::step_of(batch_of("latents", latent)));
-  const at::Tensor small = states.at(AutoencoderStates::hidden).view({1, latent.size(2), latent.size(3), -1});
-  states.clear();
-  const Hidden hidden = rows.run({stored_source(small), small, static_cast<int64_t>(small.nbytes())}, blocks, up, last);
-  const at::ScalarType exact = at::promote_types(small.scalar_type(), at::kFloat);
-  const Source activated = rows.activated(hidden.source, "norm");
-  const Source wide{activated.size, activated.channels, activated.widest,
-                    [&](int64_t from, int64_t to) { return activated.read(from, to).to(exact); }};
-  const Source made = convolved(wide, rows.parameter("head.weight").to(exact), rows.parameter("head.bias").to(exact));
-  return rows.store(made).permute({0, 3, 1, 2}).contiguous();
+  const auto first = std::find_if(blocks.begin(), blocks.end(), [](const auto& b) { return b.decodes; });
+  const int64_t begin = first - blocks.begin();
+  const std::string name = concat("blocks.", begin);
+  const Source given = rows.own_rows(latent, 1);
+  const Source input = own.post_quant_conv ? rows.convolution(given, name + ".quant") : given;
+  const Hidden hidden = rows.run(rows.hidden(rows.convolution(input, name + ".conv")), blocks, begin + 1,
+                                 static_cast<int64_t>(blocks.size()));
+  const at::Tensor weight = rows.parameter("head.weight");
+  const at::ScalarType exact = at::promote_types(weight.scalar_type(), at::kFloat);
+  const Source wide =
+      changed(rows.activated(hidden.source, "norm"), [exact](const at::Tensor& x) { return x.to(exact); });
+  const Source made = rows.convolved(wide, weight.to(exact), rows.parameter("head.bias").to(exact));
+  return rows.gathered(rows.store(made), own.factor()).permute({0, 3, 1, 2}).contiguous();
 }
 
-at::Tensor moments_of_one(const Model& model, const AutoencoderKlSizes& own, const Rows& rows,
-                          const at::Tensor& pixels) {
+at::Tensor moments_of_one(const AutoencoderKlSizes& own, const Rows& rows, const at::Tensor& pixels) {
   const std::vector<AutoencoderKlBlock> blocks = autoencoder_kl_blocks(own);
-  const AutoencoderSizes sizes = autoencoder_of(model.shape);
-  const auto levels = static_cast<int64_t>(own.levels.size());
-  const int64_t small = next_block(blocks, 0, [&](const auto& b) { return b.level == levels - 1; });
-  const at::Tensor weight = rows.parameter("input.weight");
-  const Source picture = stored_source(pixels.to(weight.scalar_type()).permute({0, 2, 3, 1}).contiguous());
-  const Hidden hidden = rows.run(rows.hidden(rows.convolution(picture, "input")), blocks, 0, small);
-  States states(model.states.size());
-  states.at(AutoencoderStates::hidden) = hidden.stored.flatten(1, 2);
-  states = run_stage(model, {.first = small, .last = sizes.encoder_blocks, .embeds = false, .ends = false},
-                     std::move(states), nn::step_of(batch_of("images", pixels)));
-  return states.at(AutoencoderStates::moments)
-      .transpose(1, 2)
-      .unflatten(2, {pixels.size(2) / sizes.factor, pixels.size(3) / sizes.factor})
-      .contiguous();
+  const auto end = std::find_if(blocks.begin(), blocks.end(),
+                                [](const auto& b) { return b.kind == AutoencoderKlBlock::Kind::Moments; });
+  const std::string name = concat("blocks.", end - blocks.begin());
+  const Source picture = rows.own_rows(pixels, own.factor());
+  const Hidden hidden = rows.run(rows.hidden(rows.convolution(picture, "input")), blocks, 0, end - blocks.begin());
+  Source made = rows.convolution(rows.activated(hidden.source, name + ".norm"), name + ".conv");
+  if (own.quant_conv) made = rows.convolution(made, name + ".quant");
+  const at::Tensor moments = autoencoder_kl_moments(rows.store(made));
+  return rows.gathered(moments, 1).permute({0, 3, 1, 2}).contiguous();
 }
 
 }  // namespace autoencoder_rows
 
-bool prefers_rows(const ModelShape& shape, int64_t cells) {
+at::Tensor RowRanks::exchanged(const at::Tensor& rows, const std::vector<int64_t>&, const std::vector<int64_t>&) {
+  return rows;
+}
+
+bool prefers_rows(const ModelShape& shape, int64_t cells, int64_t ranks) {
   const int64_t factor = autoencoder_of(shape).factor;
-  return shape.architecture->name == "autoencoder_kl" && cells * factor * factor > autoencoder_rows::kMostWholePixels;
+  return shape.architecture->name == "autoencoder_kl" &&
+         (ranks > 1 || cells * factor * factor > autoencoder_rows::kMostWholePixels);
 }
 
 at::Tensor decoded_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
@@ -263,10 +347,9 @@ at::Tensor decoded_by_rows(const Model& model, const nn::Parameters& parameters,
   require(latents.dim() == 4 && latents.size(1) == own.latent_channels, "model", "latents must be [B, ",
           own.latent_channels, ", h, w]: got ", latents.sizes());
   const at::NoGradGuard no_grad;
-  const autoencoder_rows::Rows rows(own, parameters, options);
+  const autoencoder_rows::Rows rows(own, parameters, options, latents.size(2));
   std::vector<at::Tensor> pictures;
-  for (const at::Tensor& one : latents.split(1))
-    pictures.push_back(autoencoder_rows::decoded_one(model, own, rows, one));
+  for (const at::Tensor& one : latents.split(1)) pictures.push_back(autoencoder_rows::decoded_one(own, rows, one));
   return at::cat(pictures);
 }
 
@@ -277,11 +360,25 @@ at::Tensor moments_by_rows(const Model& model, const nn::Parameters& parameters,
           "pictures to encode must be [B, channels, H, W] of at least ", own.factor(), " x ", own.factor(),
           " pixels, a cell of a latent: got ", pixels.sizes());
   const at::NoGradGuard no_grad;
-  const autoencoder_rows::Rows rows(own, parameters, options);
+  const autoencoder_rows::Rows rows(own, parameters, options, pixels.size(2) / own.factor());
   std::vector<at::Tensor> moments;
-  for (const at::Tensor& one : pixels.split(1))
-    moments.push_back(autoencoder_rows::moments_of_one(model, own, rows, one));
+  for (const at::Tensor& one : pixels.split(1)) moments.push_back(autoencoder_rows::moments_of_one(own, rows, one));
   return at::cat(moments);
+}
+
+at::Tensor decoded_exactly(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
+                           RowRanks* ranks) {
+  return prefers_rows(model.shape, latents.size(2) * latents.size(3), ranks ? ranks->ranks() : 1)
+             ? decoded_by_rows(model, parameters, latents, {.ranks = ranks})
+             : decoded(model, latents);
+}
+
+at::Tensor moments_exactly(const Model& model, const nn::Parameters& parameters, const at::Tensor& pixels,
+                           RowRanks* ranks) {
+  const int64_t factor = autoencoder_of(model.shape).factor;
+  return prefers_rows(model.shape, pixels.size(2) / factor * (pixels.size(3) / factor), ranks ? ranks->ranks() : 1)
+             ? moments_by_rows(model, parameters, pixels, {.ranks = ranks})
+             : moments_of(model, pixels);
 }
 
 }  // namespace colossal::models

@@ -267,6 +267,14 @@ at::Tensor normed_part(const at::Tensor& x, const GroupStatistics& s, const at::
   return (x - one(s.mean)) * (one(s.scale) * weight.to(x.scalar_type())) + bias.to(x.scalar_type());
 }
 
+/// Makes the moments of a rank's `own` elements of a group those of all ranks, which have `all` together.
+void join_ranks(GroupMoments& m, double own, double all, RankReduction& reduction) {
+  const at::Tensor mean = m.sums / std::max(own, 1.0);
+  reduction.sum(m.sums);
+  m.squares += own * (m.sums / all - mean).square();  // around the mean of all pixels
+  reduction.sum(m.squares);
+}
+
 }  // namespace
 
 at::Tensor group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const NormGroups& g) {
@@ -285,10 +293,7 @@ at::Tensor split_group_norm(const at::Tensor& given, const at::Tensor& weight, c
   const int64_t width = x.size(2) / g.groups;
   const double own = static_cast<double>(x.size(1) * width), all = static_cast<double>(pixels * width);
   GroupMoments m = moments_of_part(x, g.groups);
-  const at::Tensor mean = m.sums / std::max(own, 1.0);
-  reduction.sum(m.sums);
-  m.squares += own * (m.sums / all - mean).square();  // around the mean of all pixels
-  reduction.sum(m.squares);
+  join_ranks(m, own, all, reduction);
   return normed_part(x, statistics_of(m.sums, m.squares, all, g.epsilon, wide_type(x)), weight, bias)
       .to(given.scalar_type());
 }
@@ -311,6 +316,14 @@ void BandedGroupNorm::add(const at::Tensor& given) {
   squares_ = squares_ + m.squares + apart.square() * (own * count_ / (own + count_));
   sums_ = sums_ + m.sums;
   count_ += own;
+}
+
+void BandedGroupNorm::join(int64_t pixels, RankReduction& reduction) {
+  require(count_ > 0, "norm", "the pixels of all bands must be added before those of ranks are joined: got none");
+  const double all = static_cast<double>(pixels * (weight_.size(0) / groups_.groups));
+  GroupMoments m{sums_, squares_};
+  join_ranks(m, count_, all, reduction);
+  count_ = all;
 }
 
 at::Tensor BandedGroupNorm::forward(const at::Tensor& given) const {

@@ -42,6 +42,9 @@ class BandedGroupNorm {
   BandedGroupNorm(const at::Tensor& weight, const at::Tensor& bias, const NormGroups& groups);
   /// Adds the pixels of a band [B, S, C] to the statistics. Bands are joined in fp64 (Chan, Golub and LeVeque 1979).
   void add(const at::Tensor& x);
+  /// Makes the statistics those of all `pixels` pixels of a row, of which each rank has added some, at least one.
+  /// Reductions: those of split_group_norm().
+  void join(int64_t pixels, RankReduction& reduction);
   /// Returns the normed pixels of a band. Errors ("norm"): no band was added.
   at::Tensor forward(const at::Tensor& x) const;
 

@@ -73,11 +73,19 @@ std::vector<AutoencoderKlBlock> autoencoder_kl_blocks(const AutoencoderKlSizes& 
   return blocks;
 }
 
+at::Tensor autoencoder_kl_moments(const at::Tensor& x) {
+  constexpr double kLeastLogVariance = -30, kMostLogVariance = 20;
+  const std::vector<at::Tensor> both = x.to(at::promote_types(x.scalar_type(), at::kFloat)).chunk(2, -1);
+  // LibTorch runs the gradient of clamp() on values only, not on sizes.
+  const at::Tensor low = both[1].masked_fill(both[1] < kLeastLogVariance, kLeastLogVariance);
+  return at::cat({both[0], low.masked_fill(low > kMostLogVariance, kMostLogVariance)}, -1);
+}
+
 namespace autoencoder_kl {  // a namespace of its own, because every family has functions of these names
 
 using Kind = AutoencoderKlBlock::Kind;
 
-constexpr double kEpsilon = 1e-6, kLeastLogVariance = -30, kMostLogVariance = 20;
+constexpr double kEpsilon = 1e-6;
 
 Task task(const ModelShape&) {
   return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "reconstruction"};
@@ -189,12 +197,6 @@ class CellAttention {
   std::unique_ptr<nn::OutputProjection> out_;
 };
 
-/// Returns a log-variance within its limits. LibTorch runs the gradient of clamp() on values only, not on sizes.
-at::Tensor held(const at::Tensor& x) {
-  const at::Tensor low = x.masked_fill(x < kLeastLogVariance, kLeastLogVariance);
-  return low.masked_fill(low > kMostLogVariance, kMostLogVariance);
-}
-
 /// The end of the encoder: the moments, and a latent drawn of them.
 class Moments {
  public:
@@ -209,10 +211,9 @@ class Moments {
   void forward(States& states, const ops::PictureSize& size, const nn::ForwardContext& step) const {
     at::Tensor x = conv_->forward(at::silu(norm_->forward(states[AutoencoderStates::hidden])), same(size));
     if (quant_) x = quant_->forward(x, {size, {}});
-    const std::vector<at::Tensor> both = x.to(at::promote_types(x.scalar_type(), at::kFloat)).chunk(2, -1);
-    const at::Tensor& mean = both[0];
-    const at::Tensor log_variance = held(both[1]);
-    states[AutoencoderStates::moments] = at::cat({mean, log_variance}, -1);
+    states[AutoencoderStates::moments] = autoencoder_kl_moments(x);
+    const std::vector<at::Tensor> both = states[AutoencoderStates::moments].chunk(2, -1);
+    const at::Tensor &mean = both[0], &log_variance = both[1];
     states[AutoencoderStates::latent] = mean;
     if (!step.batch->find("noise").defined()) return;
     const at::Tensor noise = part_(step.batch->field("noise"), step).flatten(2).transpose(1, 2).to(mean.scalar_type());

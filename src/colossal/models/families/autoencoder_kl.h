@@ -8,6 +8,8 @@
 // and each resampling layer is a block. Downsampling pads below and right alone. It runs with whole pictures on each
 // rank: under data parallelism, ZeRO and pipelines, with recomputed blocks and memory tiers.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -61,6 +63,10 @@ struct AutoencoderKlBlock {
 
 /// Returns the blocks of a model in their order.
 std::vector<AutoencoderKlBlock> autoencoder_kl_blocks(const AutoencoderKlSizes& sizes);
+
+/// Returns the moments [..., 2 C] of what the last layer of the encoder gives: in fp32 at least, the log-variance
+/// within its limits.
+at::Tensor autoencoder_kl_moments(const at::Tensor& x);
 
 // The form of diffusers' AutoencoderKL (0.42.1): the folder `vae` of a pipeline.
 
