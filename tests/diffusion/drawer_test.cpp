@@ -4,11 +4,15 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "colossal/base/file.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/diffusion/given_picture.h"
 #include "colossal/diffusion/latent_filling.h"
 #include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/models/autoencoder_kl_rows.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/saved_model.h"
 #include "diffusion/latent_runs.h"
@@ -22,6 +26,7 @@ using testing::HasSubstr;
 
 /// A loaded pipeline on one rank.
 struct Loaded {
+  comm::Mesh& mesh;
   const run::PipelineSource& source;
   distributed::DistributedModel& model;
   PipelineParts& parts;
@@ -41,15 +46,17 @@ class Drawers : public LatentRuns {
 
   /// Loads the trained pipeline on `ranks` replicas and calls `use` on each.
   static void load(int ranks, const std::function<void(const Loaded&, int rank)>& use) {
+    load(distributed::ParallelConfig{.data = ranks}, use);
+  }
+  static void load(const distributed::ParallelConfig& layout, const std::function<void(const Loaded&, int rank)>& use) {
     const run::Program known = program();
     const run::PipelineSource source = find_pipeline(trained(), known, "draw");
-    comm::run_ranks(ranks, [&](comm::World& world) {
-      const distributed::ParallelConfig layout{.data = ranks};
+    comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
       comm::Mesh mesh(world, layout.axes());
       const run::SavedModel saved = run::load_model(trained(), mesh, layout, at::kCPU, {.tokenizer = "none"}, known);
       PipelineParts parts(source, world, at::kCPU, {}, known);
       Drawer drawer(source, *saved.model, parts, mesh, "abc");
-      use({source, *saved.model, parts, drawer}, world.rank());
+      use({mesh, source, *saved.model, parts, drawer}, world.rank());
     });
   }
   /// Returns the files that each of the options draws, one after another.
@@ -74,6 +81,41 @@ TEST_F(Drawers, RepeatEachPictureAloneAndOnEveryRank) {
   EXPECT_TRUE(files[1] == files[3]) << "picture 1 of seed 5";
   EXPECT_FALSE(picture(files[0]).rgb == picture(files[1]).rgb);
   EXPECT_TRUE(drawn({all, one}, 2) == files);
+}
+
+// Ranks without a picture of their own take part in decoding that of others: replicas, and the ranks of one replica.
+TEST_F(Drawers, ShareTheRowsOfAPictureAmongRanks) {
+  const DrawOptions options{.prompt = "a star", .seed = 5, .steps = 2};
+  const std::vector<uint8_t> alone = picture(drawn({options}).at(0)).rgb;
+  const models::ModelShape shape = run::find_source(find_pipeline(trained(), program(), "draw").vae, program()).shape;
+  for (const distributed::ParallelConfig& layout :
+       {distributed::ParallelConfig{.data = 3}, distributed::ParallelConfig{.tensor = {.size = 2}}}) {
+    std::vector<double> sent(static_cast<size_t>(layout.ranks()));
+    load(layout, [&](const Loaded& loaded, int rank) {
+      loaded.drawer.draw(options, {}, [&](const DrawnPicture& one) { EXPECT_EQ(picture(one.png).rgb, alone); });
+      sent[static_cast<size_t>(rank)] = loaded.mesh.world().traffic().total("", "all_to_all").elements;
+    });
+    const models::RowTraffic formula =
+        models::decoding_traffic(shape.own.as<models::AutoencoderKlSizes>(), {8, 8}, layout.ranks());
+    EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), 0.0),
+              static_cast<double>(formula.total() - formula.norms));  // whose sums are no exchanges
+  }
+}
+
+TEST_F(Drawers, KeepTheLatentsIfARankFailsToDecodeItsRows) {
+  load(2, [](const Loaded& loaded, int rank) {
+    run::PipelineSource source = loaded.source;
+    if (rank == 1) source.vae = "autoencoder-kl-tiny";  // exchanges other rows
+    PipelineParts parts(source, loaded.mesh.world(), at::kCPU, {}, program());
+    Drawer drawer(loaded.source, loaded.model, parts, loaded.mesh, "");
+    try {
+      drawer.draw({.prompt = "a star", .seed = 5, .steps = 1}, {}, [](const DrawnPicture&) {});
+      ADD_FAILURE() << "decoded";
+    } catch (const DecodingFailed& failure) {
+      EXPECT_EQ(failure.latents.sizes(), at::IntArrayRef({1, 4, 8, 8}));
+      EXPECT_EQ(failure.seed, 5);
+    }
+  });
 }
 
 TEST_F(Drawers, FollowEachOptionAndNameIt) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -112,14 +113,15 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
   if (source_.sizes.classes > 0) pixels = {request.cells.height * source_.factor, request.cells.width * source_.factor};
   const GivenPicture picture = read_given_picture(options.image, options.mask, pixels, grid_of(source_));
   request.cells = {picture.size.height / source_.factor, picture.size.width / source_.factor};
+  comm::Group& all = mesh_.all();  // which share its rows
   if (source_.sizes.beside > 0) {
     request.beside = at::cat({mask_of_cells(picture.mask, source_.factor).to(at::kFloat),
-                              parts_.drawn(picture.pixels * (1 - picture.mask)).to(at::kFloat)},
+                              parts_.drawn(picture.pixels * (1 - picture.mask), &all).to(at::kFloat)},
                              1);
-    if (options.strength < 1) request.picture = parts_.drawn(picture.pixels);
+    if (options.strength < 1) request.picture = parts_.drawn(picture.pixels, &all);
     return request;  // the model itself keeps what the mask does not cover
   }
-  request.picture = parts_.drawn(picture.pixels);
+  request.picture = parts_.drawn(picture.pixels, &all);
   if (picture.mask.defined()) request.mask = mask_of_cells(picture.mask, source_.factor);
   return request;
 }
@@ -174,11 +176,25 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
     if (request.given.latents.defined()) starts.push_back(request.given.latents[first + picture]);
   }
   if (!starts.empty()) drawing.start = at::stack(starts);
-  const at::Tensor latents = diffusion::draw(model_, request.plan, drawing);
-  at::Tensor own;
-  const auto failed = comm::agreed_error(mesh_.all(), at::kCPU, [&] { own = parts_.pixels(latents).contiguous(); });
-  if (failed) throw DecodingFailed(failed->message(), gathered(latents.contiguous(), count), options.seed + first);
-  return gathered(own, count);
+  const at::Tensor latents = diffusion::draw(model_, request.plan, drawing).contiguous();
+  return decoded(latents, gathered(latents, count), options.seed + first);
+}
+
+/// Returns the pixels of `all` pictures, of which this replica drew `own`. Ranks that have nothing else to decode share
+/// the rows of a picture: those of a replica, and all of them if there are fewer pictures than replicas.
+at::Tensor Drawer::decoded(const at::Tensor& own, const at::Tensor& all, int64_t seed) {
+  const bool is_shared = all.size(0) < mesh_.group("data").size();
+  comm::Group& sharing = is_shared ? mesh_.all() : mesh_.all_but("data");
+  at::Tensor pixels;
+  std::optional<Error> failed;
+  try {
+    failed = comm::agreed_error(mesh_.all(), at::kCPU,
+                                [&] { pixels = parts_.pixels(is_shared ? all : own, &sharing).contiguous(); });
+  } catch (const Error& error) {  // ranks that share rows cannot agree after one of them has failed
+    failed = error;
+  }
+  if (failed) throw DecodingFailed(failed->message(), all, seed);
+  return is_shared ? pixels : gathered(pixels, all.size(0));
 }
 
 /// Returns the first `count` rows of all replicas, each of which has as many.

@@ -59,7 +59,9 @@ class Drawer {
 
   /// Draws options.count pictures and calls `take` for each in order, on rank 0 of the mesh. Picture k has the seed
   /// options.seed + k, and does not depend on the pictures beside it.
-  /// Communication: that of draw() in each step, and one all_gather of the pictures over "data". All ranks call it.
+  /// Communication: that of draw() in each step; then one all_gather of the latents and one of the pixels over "data".
+  ///                Ranks of a replica share the rows of its pictures in the autoencoder, and all ranks share them if
+  ///                there are fewer pictures than replicas (models/autoencoder_kl_rows.h). All ranks call it.
   /// Errors: those of check(), read_given_picture() and of the parts; DecodingFailed, on all ranks.
   void draw(const DrawOptions& options, const GivenPictures& given,
             const std::function<void(const DrawnPicture&)>& take);
@@ -68,6 +70,7 @@ class Drawer {
   struct Request;
   Request request_of(const DrawOptions& options, const GivenPictures& given);
   at::Tensor drawn_by_all(const Request& request, int64_t first, int64_t count);
+  at::Tensor decoded(const at::Tensor& own, const at::Tensor& all, int64_t seed);
   at::Tensor gathered(const at::Tensor& own, int64_t count) const;
   std::string parameters_of(const DrawOptions& options, int64_t seed, const at::Tensor& pixels) const;
 

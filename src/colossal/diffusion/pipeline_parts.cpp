@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/distributed/row_group.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/not_finite.h"
@@ -68,16 +69,15 @@ at::Tensor PipelineParts::states(const std::string& caption, int64_t clip_skip) 
   return on_host(models::text_states(text_encoder_->model(), ids, clip_skip)[0]);
 }
 
-at::Tensor PipelineParts::pixels(const at::Tensor& drawn) const {
+at::Tensor PipelineParts::pixels(const at::Tensor& drawn, comm::Group* ranks) const {
   if (!vae_) return drawn;
   const at::NoGradGuard no_grad;
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
   std::vector<at::Tensor> pictures;  // one at a time, because the largest tensors have the size of the pictures
-  const bool by_rows = models::prefers_rows(vae_->model().shape, drawn.size(2) * drawn.size(3));
+  distributed::RowGroup group(ranks ? *ranks : vae_->alone());
   for (const at::Tensor& latent : drawn.split(1)) {
     const at::Tensor sample = for_model(models::sample_of(sizes, latent), *vae_);
-    pictures.push_back(on_host(by_rows ? models::decoded_by_rows(vae_->model(), vae_->parameters(), sample)
-                                       : models::decoded(vae_->model(), sample)));
+    pictures.push_back(on_host(models::decoded_exactly(vae_->model(), vae_->parameters(), sample, &group)));
     // The search for the layer decodes once more, so it is not an argument of require().
     if (!pictures.back().isfinite().all().item<bool>())
       throw Error("draw", concat("the numbers of the autoencoder must be finite: ",
@@ -87,15 +87,13 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn) const {
   return at::cat(pictures);
 }
 
-at::Tensor PipelineParts::drawn(const at::Tensor& pixels) const {
+at::Tensor PipelineParts::drawn(const at::Tensor& pixels, comm::Group* ranks) const {
   if (!vae_) return pixels;
   const at::NoGradGuard no_grad;
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
   const at::Tensor given = for_model(pixels, *vae_);
-  const int64_t cells = pixels.size(2) / sizes.factor * (pixels.size(3) / sizes.factor);
-  const at::Tensor moments = models::prefers_rows(vae_->model().shape, cells)
-                                 ? models::moments_by_rows(vae_->model(), vae_->parameters(), given)
-                                 : models::moments_of(vae_->model(), given);
+  distributed::RowGroup group(ranks ? *ranks : vae_->alone());
+  const at::Tensor moments = models::moments_exactly(vae_->model(), vae_->parameters(), given, &group);
   return on_host(models::latent_of(sizes, moments.chunk(2, 1)[0]));
 }
 

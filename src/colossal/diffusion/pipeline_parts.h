@@ -1,5 +1,5 @@
-// The parts of a pipeline beside the model that draws: the encoder of captions and the autoencoder. Each rank has them
-// whole.
+// The parts of a pipeline beside the model that draws: the encoder of captions and the autoencoder. Each rank has their
+// weights whole. Ranks that pass the same pictures to the autoencoder can share their rows.
 //
 //   PipelineParts parts(source, world, device, {}, program);
 //   const at::Tensor told = parts.states("a red circle", /*clip_skip=*/0);      // [77, features]
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/comm/group.h"
 #include "colossal/diffusion/own_model.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "colossal/text/captions.h"
@@ -31,10 +32,13 @@ class PipelineParts {
   /// notice. Requires: the pipeline reads text. Errors: those of models::text_states().
   at::Tensor states(const std::string& caption, int64_t clip_skip);
   /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
-  /// they are. Errors ("draw"): numbers that are not finite, with the layer.
-  at::Tensor pixels(const at::Tensor& drawn) const;
-  /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents.
-  at::Tensor drawn(const at::Tensor& pixels) const;
+  /// they are. `ranks`: all of them call it with the same latents, and share the rows of each picture; null = this rank
+  /// alone. Communication: that of models::decoded_by_rows(). Errors ("draw"): numbers that are not finite, with the
+  /// layer.
+  at::Tensor pixels(const at::Tensor& drawn, comm::Group* ranks = nullptr) const;
+  /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents. `ranks`: as above.
+  /// Communication: that of models::moments_by_rows().
+  at::Tensor drawn(const at::Tensor& pixels, comm::Group* ranks = nullptr) const;
 
   /// Returns lines for the user since the last call.
   std::vector<std::string> take_notices();
