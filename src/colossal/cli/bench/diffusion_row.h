@@ -1,0 +1,16 @@
+// A row of `colossal bench diffusion`.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace colossal::cli {
+
+/// Elements that all ranks together send in one piece of work.
+struct DiffusionRow {
+  int64_t ranks = 0;
+  std::string mode;  ///< how the ranks divide the work: "rows", "tensor" or "guidance"
+  std::string what;  ///< the work, such as "decode 1024 px"
+  int64_t sent = 0, formula = 0;
+};
+
+}  // namespace colossal::cli
