@@ -331,10 +331,6 @@ at::Tensor moments_of_one(const AutoencoderKlSizes& own, const Rows& rows, const
 
 }  // namespace autoencoder_rows
 
-at::Tensor RowRanks::exchanged(const at::Tensor& rows, const std::vector<int64_t>&, const std::vector<int64_t>&) {
-  return rows;
-}
-
 bool prefers_rows(const ModelShape& shape, int64_t cells, int64_t ranks) {
   const int64_t factor = autoencoder_of(shape).factor;
   return shape.architecture->name == "autoencoder_kl" &&
