@@ -93,6 +93,7 @@ class Drawer:
         image: str | os.PathLike[str] | None = None,
         strength: float | None = None,
         mask: str | os.PathLike[str] | None = None,
+        tiles: bool | None = None,
     ) -> list[Picture]:
         """Returns `count` pictures, in order. Picture k, from 0, has the seed `seed` + k.
 

@@ -146,6 +146,24 @@ TEST_F(Drawers, DrawOtherSizesOfTheGrid) {
               HasSubstr("the nearest is 26x16"));
 }
 
+TEST_F(Drawers, SayThatTilesAreApproximate) {
+  load(1, [](const Loaded& loaded, int) {
+    const auto one_of = [&](const DrawOptions& options) {
+      DrawnPicture drawn;
+      loaded.drawer.draw(options, {}, [&](const DrawnPicture& one) { drawn = one; });
+      return drawn;
+    };
+    DrawOptions wide{.prompt = "a star", .size = "40x16", .steps = 2}, tiled = wide;
+    tiled.tiles = true;
+    const DrawnPicture exact = one_of(wide), approximate = one_of(tiled);
+    EXPECT_EQ(exact.note, "");
+    EXPECT_THAT(approximate.note, HasSubstr("tiles of 16 pixels, which is approximate"));
+    EXPECT_FALSE(picture(approximate.png).rgb == picture(exact.png).rgb);
+    tiled.size = wide.size = "16x16";
+    EXPECT_EQ(one_of(tiled).note, "") << "one tile";
+  });
+}
+
 TEST_F(Drawers, BeginFromAPictureByTheStrength) {
   write_pictures("given", 1, 16, 16, 60);
   const std::string image = folder_ / "given/16x16-0.png";

@@ -149,6 +149,11 @@ def parts():
         in_both(f"vae {size}", folder / "vae", whole.vae, batch, lambda m, b: {
             "moments": (lambda d: torch.cat([d.mean, d.logvar], 1))(m.encode(b["pixels"]).latent_dist),
             "decoded": m.decode(b["latents"]).sample})
+    tiled = {"pixels": torch.randn(1, 3, 26, 40), "latents": torch.randn(1, 4, 9, 21), "tiles": torch.zeros(1)}
+    whole.vae.enable_tiling()
+    in_both("vae in tiles", folder / "vae", whole.vae, tiled, lambda m, b: {
+        "means": m.encode(b["pixels"]).latent_dist.mean, "decoded": m.decode(b["latents"]).sample})
+    whole.vae.disable_tiling()
     ids = whole.tokenizer(["a red circle on the moon", "horse"], padding="max_length", truncation=True,
                           return_tensors="pt").input_ids
     in_both("text", folder / "text_encoder", whole.text_encoder, {"ids": ids}, lambda m, b: {

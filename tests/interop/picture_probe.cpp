@@ -4,6 +4,7 @@
 //   reads the folder of one part and BATCH, a safetensors file, and writes OUT, a safetensors file:
 //     noised, times and text or classes -> predicted        (a denoiser)
 //     pixels -> moments, latents -> decoded                 (an autoencoder)
+//     with `tiles` (of any value) too -> means, decoded     (the same in tiles)
 //     ids -> states, and pooled                             (a text encoder)
 //   DTYPE: float or double, of weights and results.
 #include <ATen/ATen.h>
@@ -17,6 +18,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/nn/batch_step.h"
@@ -71,6 +73,11 @@ Tensors results_of(distributed::DistributedModel& model, const Tensors& given) {
   if (given.contains("ids")) {
     const at::Tensor& ids = given.at("ids");
     return {{"states", models::text_states(own, ids)}, {"pooled", models::pooled_state(own, ids)}};
+  }
+  if (given.contains("tiles")) {
+    const nn::Parameters& parameters = model.parameters();
+    return {{"means", models::moments_in_tiles(own, parameters, given.at("pixels")).chunk(2, 1)[0]},
+            {"decoded", models::decoded_in_tiles(own, parameters, given.at("latents"))}};
   }
   return {{"moments", models::moments_of(own, given.at("pixels"))},
           {"decoded", models::decoded(own, given.at("latents"))}};

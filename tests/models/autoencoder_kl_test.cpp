@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
@@ -37,8 +38,9 @@ at::Tensor sines(double a, double b, const std::vector<int64_t>& sizes) {
   return (at::arange(count, at::TensorOptions(at::kDouble)) * a + b).sin().view(sizes);
 }
 
-nlohmann::json small_config() {
-  return {{"block_out_channels", {16, 32}},
+nlohmann::json small_config(int64_t sample_size = 32) {
+  return {{"sample_size", sample_size},
+          {"block_out_channels", {16, 32}},
           {"down_block_types", {"DownEncoderBlock2D", "DownEncoderBlock2D"}},
           {"up_block_types", {"UpDecoderBlock2D", "UpDecoderBlock2D"}},
           {"norm_num_groups", 8}};
@@ -70,8 +72,8 @@ double number(const at::Tensor& t) { return t.item<double>(); }
 
 /// A small model with the values of the reference.
 struct Golden : Made {
-  explicit Golden(at::ScalarType dtype = at::kDouble)
-      : Made(autoencoder_kl_from_diffusers(small_config()), true, dtype) {
+  explicit Golden(at::ScalarType dtype = at::kDouble, int64_t sample_size = 32)
+      : Made(autoencoder_kl_from_diffusers(small_config(sample_size)), true, dtype) {
     set_values(*this);
   }
   at::Tensor mean(const std::vector<int64_t>& sizes) const {
@@ -106,6 +108,29 @@ TEST(AutoencoderKl, EncodesPicturesThatAreNotSquare) {
   EXPECT_NEAR(number(mean.sum()), -1.630504028856, 1e-11);
   EXPECT_EQ(made.mean({1, 3, 9, 7}).sizes(), at::IntArrayRef({1, 4, 4, 3})) << "odd sides lose a row or a column";
   EXPECT_THAT(test::thrown_message([&] { made.mean({1, 3, 1, 4}); }), HasSubstr("at least 2 x 2 pixels"));
+}
+
+TEST(AutoencoderKl, BlendsTilesAsDiffusersDoes) {
+  const Golden made(at::kDouble, 8);
+  const at::Tensor mean = made.mean({1, 3, 16, 16}), whole = decoded(made.model, mean);
+  const at::Tensor tiled = decoded_in_tiles(made.model, made.parameters, mean);
+  ASSERT_EQ(tiled.sizes(), whole.sizes());
+  EXPECT_NEAR(number((tiled - whole).abs().max()), 2.05757740917, 1e-10);
+  EXPECT_NEAR(number(tiled.flatten()[0]), -.0909146363983, 1e-12);
+  EXPECT_NEAR(number(tiled.sum()), -115.2251813069, 1e-9);
+  EXPECT_NEAR(number(tiled.square().sum()), 216.1893349828, 1e-9);
+  const at::Tensor moments = moments_in_tiles(made.model, made.parameters, sines(.3, .1, {1, 3, 20, 14}));
+  ASSERT_EQ(moments.sizes(), at::IntArrayRef({1, 8, 10, 7}));
+  EXPECT_NEAR(number(moments.chunk(2, 1)[0].sum()), -2.122879510937, 1e-11);
+  EXPECT_NEAR(number(moments.chunk(2, 1)[0].square().sum()), 4.738279425562, 1e-11);
+}
+
+TEST(AutoencoderKl, IsExactInOneTile) {
+  const Golden made;  // tiles of 32 pixels
+  const at::Tensor latents = sines(.3, .1, {1, 4, 16, 12});
+  EXPECT_TRUE(at::equal(decoded_in_tiles(made.model, made.parameters, latents), decoded(made.model, latents)));
+  EXPECT_FALSE(takes_tiles(autoencoder_of(made.model.shape), {16, 16}));
+  EXPECT_TRUE(takes_tiles(autoencoder_of(made.model.shape), {8, 17}));
 }
 
 TEST(AutoencoderKl, ReconstructsFromTheDrawnLatent) {

@@ -46,6 +46,18 @@ TEST(DrawingPlan, CountsThePartsOfStableDiffusion) {
   EXPECT_THAT(to_text(plan), testing::HasSubstr("fits rtx-3060"));
 }
 
+TEST(DrawingPlan, CountsTiles) {
+  const auto decoder_of = [](int64_t side, bool in_tiles) {
+    DrawnWork work{.cells = {side, side}};
+    work.in_tiles = in_tiles;
+    const DrawnPart part = planned("sd-1.5", work, {.dtype = at::kBFloat16}).parts.at(2);
+    return part.peak_bytes - part.weights;
+  };
+  const int64_t one = decoder_of(64, false), tiled = decoder_of(128, true);
+  EXPECT_GT(tiled, one);
+  EXPECT_LT(tiled, one + 2 * int64_t{4} * 3 * 1024 * 1024 * 2) << "a row of tiles and the pictures";
+}
+
 TEST(DrawingPlan, CountsRowsRanksAndTravellingWeights) {
   const DrawnWork guided{.cells = {16, 16}, .count = 4, .at_once = 4};
   DrawnWork plain = guided;

@@ -119,10 +119,12 @@ class PictureFiles {
     ++written_;
     if (!r_.as_json) {
       std::printf("%s\n", path.c_str());
+      if (!drawn.note.empty()) say(concat(path, ": ", drawn.note));
     } else {
-      const nlohmann::ordered_json line{
+      nlohmann::ordered_json line{
           {"path", path},         {"seed", drawn.seed},       {"sampler", drawn.sampler},
           {"steps", drawn.steps}, {"seconds", drawn.seconds}, {"peak_bytes", peak_resident_bytes()}};
+      if (!drawn.note.empty()) line["note"] = drawn.note;
       std::puts(json_line(line).c_str());
     }
     std::fflush(stdout);
@@ -171,11 +173,13 @@ int decode(const DrawRequest& r, const run::Program& known) {
   const diffusion::PipelineParts parts(source, *world, comm::choose_device(r.model.device, world->local_rank()),
                                        {.dtype = loading.dtype, .uses_average = loading.uses_average}, known);
   if (!is_file) create_folder(r.to);
+  const std::string note = r.options.tiles ? parts.note_of_tiles({latents.size(2), latents.size(3)}) : "";
   PictureFiles files(r);
   for (int64_t i = 0; i < latents.size(0); ++i) {
     const Stopwatch watch;
-    const at::Tensor pixels = parts.pixels(latents.narrow(0, i, 1))[0];
-    files.write({.png = data::encode_png(diffusion::picture_of(pixels)), .seed = i, .seconds = watch.seconds()});
+    const at::Tensor pixels = parts.pixels(latents.narrow(0, i, 1), r.options.tiles)[0];
+    files.write(
+        {.png = data::encode_png(diffusion::picture_of(pixels)), .seed = i, .seconds = watch.seconds(), .note = note});
   }
   return 0;
 }

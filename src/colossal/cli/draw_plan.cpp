@@ -51,7 +51,8 @@ int draw_plan(const ModelOptions& model, const diffusion::DrawOptions& options, 
                              .at_once = parts.at_once,
                              .passes = static_cast<int64_t>(run::plan_of(source, options.given()).steps.size()),
                              .is_guided = parts.guidance != 1,
-                             .clip_skip = options.clip_skip},
+                             .clip_skip = options.clip_skip,
+                             .in_tiles = options.tiles},
                             loading, choice.profile, known);
   std::fputs((as_json ? predict::to_json(plan) + "\n" : predict::to_text(plan)).c_str(), stdout);
   return 0;

@@ -24,6 +24,7 @@ struct DrawOptions {
   int64_t clip_skip = 0;                      ///< last blocks of the text encoder that are left out
   std::string image, mask;                    ///< files: a picture to begin from, and where it is painted anew
   double strength = 0.8;                      ///< with an image: share of the steps that run
+  bool tiles = false;                         ///< decode and encode in tiles, approximately
   void fields(Fields& f);
 
   /// Errors ("draw"): numbers out of range; options that do not fit each other. `where` begins the message, such as the

@@ -87,6 +87,8 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
           "clip-skip needs a model that reads a prompt: got one of classes; leave it out");
   require(options.negative.empty() || guidance_of(source, options) != 1, "draw",
           "negative needs guidance, which leads away from it: got guidance 1; set another guidance, or leave it out");
+  require(!options.tiles || source.has_latents(), "draw",
+          "tiles need a model whose latents are decoded: got one that draws pixels; leave them out");
   require(source.sizes.beside == 0 || !options.mask.empty(), "draw",
           "the model paints inside a mask: got none; name the picture with --image and the mask with --mask");
   class_of(source, options);
@@ -116,12 +118,12 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
   comm::Group& all = mesh_.all();  // which share its rows
   if (source_.sizes.beside > 0) {
     request.beside = at::cat({mask_of_cells(picture.mask, source_.factor).to(at::kFloat),
-                              parts_.drawn(picture.pixels * (1 - picture.mask), &all).to(at::kFloat)},
+                              parts_.drawn(picture.pixels * (1 - picture.mask), options.tiles, &all).to(at::kFloat)},
                              1);
-    if (options.strength < 1) request.picture = parts_.drawn(picture.pixels, &all);
+    if (options.strength < 1) request.picture = parts_.drawn(picture.pixels, options.tiles, &all);
     return request;  // the model itself keeps what the mask does not cover
   }
-  request.picture = parts_.drawn(picture.pixels, &all);
+  request.picture = parts_.drawn(picture.pixels, options.tiles, &all);
   if (picture.mask.defined()) request.mask = mask_of_cells(picture.mask, source_.factor);
   return request;
 }
@@ -130,6 +132,7 @@ void Drawer::draw(const DrawOptions& options, const GivenPictures& given,
                   const std::function<void(const DrawnPicture&)>& take) {
   const Request request = request_of(options, given);
   const std::string sampler = run::options_of(source_, options.given()).sampler;
+  const std::string note = options.tiles ? parts_.note_of_tiles(request.cells) : "";
   const int64_t at_once = pictures_at_once(request.cells) * mesh_.group("data").size();
   for (int64_t first = 0; first < options.count; first += at_once) {
     const int64_t count = std::min(at_once, options.count - first);
@@ -144,7 +147,8 @@ void Drawer::draw(const DrawOptions& options, const GivenPictures& given,
             .seed = seed,
             .sampler = sampler,
             .steps = options.steps,
-            .seconds = seconds});
+            .seconds = seconds,
+            .note = note});
     }
   }
 }
@@ -177,19 +181,19 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
   }
   if (!starts.empty()) drawing.start = at::stack(starts);
   const at::Tensor latents = diffusion::draw(model_, request.plan, drawing).contiguous();
-  return decoded(latents, gathered(latents, count), options.seed + first);
+  return decoded(latents, gathered(latents, count), options.seed + first, options.tiles);
 }
 
 /// Returns the pixels of `all` pictures, of which this replica drew `own`. Ranks that have nothing else to decode share
 /// the rows of a picture: those of a replica, and all of them if there are fewer pictures than replicas.
-at::Tensor Drawer::decoded(const at::Tensor& own, const at::Tensor& all, int64_t seed) {
+at::Tensor Drawer::decoded(const at::Tensor& own, const at::Tensor& all, int64_t seed, bool in_tiles) {
   const bool is_shared = all.size(0) < mesh_.group("data").size();
   comm::Group& sharing = is_shared ? mesh_.all() : mesh_.all_but("data");
   at::Tensor pixels;
   std::optional<Error> failed;
   try {
     failed = comm::agreed_error(mesh_.all(), at::kCPU,
-                                [&] { pixels = parts_.pixels(is_shared ? all : own, &sharing).contiguous(); });
+                                [&] { pixels = parts_.pixels(is_shared ? all : own, in_tiles, &sharing).contiguous(); });
   } catch (const Error& error) {  // ranks that share rows cannot agree after one of them has failed
     failed = error;
   }

@@ -37,6 +37,7 @@ struct DrawnPicture {
   std::string sampler{};
   int64_t steps = 0;
   double seconds = 0;  ///< a picture's share of the time
+  std::string note{};  ///< PipelineParts::note_of_tiles() of a picture in tiles
 };
 
 /// What a drawing begins from besides its options, the same on every rank.
@@ -70,7 +71,7 @@ class Drawer {
   struct Request;
   Request request_of(const DrawOptions& options, const GivenPictures& given);
   at::Tensor drawn_by_all(const Request& request, int64_t first, int64_t count);
-  at::Tensor decoded(const at::Tensor& own, const at::Tensor& all, int64_t seed);
+  at::Tensor decoded(const at::Tensor& own, const at::Tensor& all, int64_t seed, bool in_tiles);
   at::Tensor gathered(const at::Tensor& own, int64_t count) const;
   std::string parameters_of(const DrawOptions& options, int64_t seed, const at::Tensor& pixels) const;
 

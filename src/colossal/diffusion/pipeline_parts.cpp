@@ -9,6 +9,7 @@
 #include "colossal/distributed/row_group.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
+#include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/not_finite.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/run/adapter_source.h"
@@ -69,7 +70,7 @@ at::Tensor PipelineParts::states(const std::string& caption, int64_t clip_skip) 
   return on_host(models::text_states(text_encoder_->model(), ids, clip_skip)[0]);
 }
 
-at::Tensor PipelineParts::pixels(const at::Tensor& drawn, comm::Group* ranks) const {
+at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::Group* ranks) const {
   if (!vae_) return drawn;
   const at::NoGradGuard no_grad;
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
@@ -77,7 +78,9 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn, comm::Group* ranks) co
   distributed::RowGroup group(ranks ? *ranks : vae_->alone());
   for (const at::Tensor& latent : drawn.split(1)) {
     const at::Tensor sample = for_model(models::sample_of(sizes, latent), *vae_);
-    pictures.push_back(on_host(models::decoded_exactly(vae_->model(), vae_->parameters(), sample, &group)));
+    pictures.push_back(on_host(in_tiles
+                                   ? models::decoded_in_tiles(vae_->model(), vae_->parameters(), sample)
+                                   : models::decoded_exactly(vae_->model(), vae_->parameters(), sample, &group)));
     // The search for the layer decodes once more, so it is not an argument of require().
     if (!pictures.back().isfinite().all().item<bool>())
       throw Error("draw", concat("the numbers of the autoencoder must be finite: ",
@@ -87,14 +90,22 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn, comm::Group* ranks) co
   return at::cat(pictures);
 }
 
-at::Tensor PipelineParts::drawn(const at::Tensor& pixels, comm::Group* ranks) const {
+at::Tensor PipelineParts::drawn(const at::Tensor& pixels, bool in_tiles, comm::Group* ranks) const {
   if (!vae_) return pixels;
   const at::NoGradGuard no_grad;
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
   const at::Tensor given = for_model(pixels, *vae_);
   distributed::RowGroup group(ranks ? *ranks : vae_->alone());
-  const at::Tensor moments = models::moments_exactly(vae_->model(), vae_->parameters(), given, &group);
+  const at::Tensor moments = in_tiles ? models::moments_in_tiles(vae_->model(), vae_->parameters(), given)
+                                      : models::moments_exactly(vae_->model(), vae_->parameters(), given, &group);
   return on_host(models::latent_of(sizes, moments.chunk(2, 1)[0]));
+}
+
+std::string PipelineParts::note_of_tiles(const ops::PictureSize& cells) const {
+  if (!vae_) return "";
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
+  if (!models::takes_tiles(sizes, cells)) return "";
+  return concat("decoded in tiles of ", sizes.height, " pixels, which is approximate; without --tiles it is exact");
 }
 
 std::vector<std::string> PipelineParts::take_notices() { return std::exchange(notices_, {}); }

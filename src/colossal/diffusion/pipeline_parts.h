@@ -4,6 +4,8 @@
 //   PipelineParts parts(source, world, device, {}, program);
 //   const at::Tensor told = parts.states("a red circle", /*clip_skip=*/0);      // [77, features]
 //   const at::Tensor pixels = parts.pixels(latents);                            // [n, 3, H, W] in about [-1, 1]
+//
+// Latents become pixels exactly, large ones by rows (models/autoencoder_kl_rows.h), or approximately in tiles.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,6 +17,7 @@
 
 #include "colossal/comm/group.h"
 #include "colossal/diffusion/own_model.h"
+#include "colossal/ops/convolution.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "colossal/text/captions.h"
 
@@ -32,13 +35,16 @@ class PipelineParts {
   /// notice. Requires: the pipeline reads text. Errors: those of models::text_states().
   at::Tensor states(const std::string& caption, int64_t clip_skip);
   /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
-  /// they are. `ranks`: all of them call it with the same latents, and share the rows of each picture; null = this rank
-  /// alone. Communication: that of models::decoded_by_rows(). Errors ("draw"): numbers that are not finite, with the
-  /// layer.
-  at::Tensor pixels(const at::Tensor& drawn, comm::Group* ranks = nullptr) const;
-  /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents. `ranks`: as above.
-  /// Communication: that of models::moments_by_rows().
-  at::Tensor drawn(const at::Tensor& pixels, comm::Group* ranks = nullptr) const;
+  /// they are. `in_tiles`: approximately, as diffusers' tiling (models/autoencoder_tiles.h), on each rank alone.
+  /// `ranks`: all of them call it with the same latents, and share the rows of each picture; null = this rank alone.
+  /// Communication: that of models::decoded_by_rows(). Errors ("draw"): numbers that are not finite, with the layer.
+  at::Tensor pixels(const at::Tensor& drawn, bool in_tiles = false, comm::Group* ranks = nullptr) const;
+  /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents. `in_tiles`, `ranks`: as
+  /// above. Communication: that of models::moments_by_rows().
+  at::Tensor drawn(const at::Tensor& pixels, bool in_tiles = false, comm::Group* ranks = nullptr) const;
+  /// Returns what to tell of pictures of `cells` that are decoded in tiles (models/autoencoder_tiles.h): that they are
+  /// approximate. Empty = one tile has them whole.
+  std::string note_of_tiles(const ops::PictureSize& cells) const;
 
   /// Returns lines for the user since the last call.
   std::vector<std::string> take_notices();

@@ -18,6 +18,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
+#include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/nn/batch_step.h"
@@ -209,10 +210,8 @@ class Planner {
     const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model) {
       const at::Tensor latent = at::empty({1, source_.sizes.channels, work_.cells.height, work_.cells.width},
                                           on_meta(at::promote_types(own_.dtype, at::kFloat)));
-      if (models::prefers_rows(shape, work_.cells.pixels()))
-        models::decoded_by_rows(model.decoding_model(), model.parameters(), latent);
-      else
-        models::decoded(model.decoding_model(), latent);
+      const auto decode = work_.in_tiles ? models::decoded_in_tiles : models::decoded_exactly;
+      decode(model.decoding_model(), model.parameters(), latent);
     });
     add("decoder", pass);
     plan_.seconds += static_cast<double>(share_) * batches() * seconds_of({pass}, cluster_of(1, cluster_.profile()));

@@ -27,6 +27,7 @@ struct DrawnWork {
   int64_t passes = 25;  ///< of the model, for a picture
   bool is_guided = true;
   int64_t clip_skip = 0;
+  bool in_tiles = false;  ///< decoded in tiles (models/autoencoder_tiles.h)
 };
 
 /// How the pipeline is loaded.
