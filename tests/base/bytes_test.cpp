@@ -46,5 +46,14 @@ TEST(Bytes, PrintsRoundedSizesForPeople) {
   EXPECT_EQ(readable_bytes(int64_t{7} << 60), "7.0 EiB");
 }
 
+TEST(Bytes, PrintsRoundedSizesThatSuffice) {
+  EXPECT_EQ(readable_at_least(512), "512 B");
+  EXPECT_EQ(readable_at_least(1536), "1.5 KiB");
+  EXPECT_EQ(readable_at_least(1537), "1.6 KiB");
+  EXPECT_EQ(readable_at_least((int64_t{700} << 20) + 1), "701 MiB");
+  for (int64_t bytes = 1; bytes < (int64_t{1} << 50); bytes = bytes * 3 + 7)
+    EXPECT_GE(parse_bytes(readable_at_least(bytes)).value(), bytes);
+}
+
 }  // namespace
 }  // namespace colossal::bytes_test

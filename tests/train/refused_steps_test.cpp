@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// One update by one batch. The loss of the step of that number is not finite, so the engine refuses it.
 class LoseOne : public OneUpdate {
@@ -61,7 +62,7 @@ TEST_F(Run, KeepsTheStepsBeforeARefusedOne) {
   for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << name;
 }
 
-TEST_F(Run, StartsAgainAfterARefusedFirstStep) {
+TEST_F(Run, StartsAgainAfterABudgetThatWasTooSmall) {
   run::Config config = make("run", 2, 1);
   config.training.steps = 2;
   config.optimizer.warmup_steps = 1;
@@ -69,10 +70,11 @@ TEST_F(Run, StartsAgainAfterARefusedFirstStep) {
   config.parallel.chunk_mib = 0.01;
   config.memory.device = int64_t{64} << 10;
   const std::string message = refusal(config);
-  ASSERT_THAT(message, HasSubstr("is too small: in step 1"));
+  const std::string begin = "[memory] device must be at least ";
+  ASSERT_THAT(message, AllOf(StartsWith(begin), HasSubstr(": got 64KiB; ")));
   EXPECT_TRUE(steps_in(config).empty()) << "there is nothing to continue from";
-  const std::string least = message.substr(message.find("works is \"") + 10);
-  config.memory.device = parse_bytes(least.substr(0, least.find('"'))).value();
+  const std::string least = message.substr(begin.size());
+  config.memory.device = parse_bytes(least.substr(0, least.find(':'))).value();
   train(config, Start::New);
   EXPECT_EQ(steps_in(config).back(), 2);
 }

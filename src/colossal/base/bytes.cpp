@@ -25,6 +25,18 @@ int64_t bytes_of_unit(const std::string& unit) {
   return 0;
 }
 
+std::string readable(int64_t bytes, bool up) {
+  double amount = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (std::abs(amount) >= 1024 && unit + 1 < kBinaryUnits.size()) {
+    amount /= 1024;
+    ++unit;
+  }
+  const int decimals = unit == 0 || amount >= 100 ? 0 : 1;
+  const double scale = decimals == 0 ? 1 : 10;
+  return fixed_text(up ? std::ceil(amount * scale) / scale : amount, decimals) + " " + kBinaryUnits[unit];
+}
+
 }  // namespace
 
 std::optional<int64_t> parse_bytes(std::string_view text) {
@@ -60,14 +72,8 @@ std::string print_bytes(int64_t bytes) {
   return std::to_string(bytes) + kBinaryUnits[unit];
 }
 
-std::string readable_bytes(int64_t bytes) {
-  double amount = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (std::abs(amount) >= 1024 && unit + 1 < kBinaryUnits.size()) {
-    amount /= 1024;
-    ++unit;
-  }
-  return fixed_text(amount, unit == 0 || amount >= 100 ? 0 : 1) + " " + kBinaryUnits[unit];
-}
+std::string readable_bytes(int64_t bytes) { return readable(bytes, /*up=*/false); }
+
+std::string readable_at_least(int64_t bytes) { return readable(bytes, /*up=*/true); }
 
 }  // namespace colossal

@@ -19,5 +19,7 @@ std::optional<int64_t> parse_bytes(std::string_view text);
 std::string print_bytes(int64_t bytes);
 /// Returns a rounded form for people: "1.4 GiB".
 std::string readable_bytes(int64_t bytes);
+/// Returns readable_bytes() rounded up, for a size of which no less suffices.
+std::string readable_at_least(int64_t bytes);
 
 }  // namespace colossal

@@ -23,6 +23,7 @@
 #include "colossal/run/layout_keys.h"
 #include "colossal/run/program.h"
 #include "colossal/run/resolve_shape.h"
+#include "colossal/train/device_budget.h"
 
 namespace colossal::cli {
 namespace {
@@ -106,6 +107,7 @@ int plan_run(const PlanWishes& wishes, const run::Program* program) {
   }
   if (wishes.check) return plan_check(wishes, program);
   const PlannedRun run = resolve_plan(wishes, program);
+  train::check_device_budget(run);
   const plan::Cluster cluster = predict::cluster_of(run.config.parallel.ranks(), run.profile);
   Progress progress("planning", 0, stderr, style_on_terminals(stderr));
   const predict::RecordedRoles roles = predict::record_roles(

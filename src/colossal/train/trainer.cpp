@@ -24,6 +24,7 @@
 #include "colossal/report/report.h"
 #include "colossal/report/run_records.h"
 #include "colossal/run/stored_config.h"
+#include "colossal/train/device_budget.h"
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
@@ -122,6 +123,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
     check_memory({config_, *models_}, device, world_.local_size());
+    if (is_first()) check_device_budget({config_, *models_});
     make_further_evaluation();
   });
   require_same(*everyone, inputs_of(data_, further_evaluation_));
