@@ -245,14 +245,16 @@ TEST(AveragesOfEngines, CountInTheNeedsOfMemory) {
   for (const std::string mode : {"fp32", "bf16", "fp64"}) {
     run::Config c = test::course_config();
     c.precision.mode = mode;
-    const auto states = [&](double ema) {
+    const auto bytes_of = [&](const std::string& what, double ema) {
       c.training.ema = ema;
       int64_t bytes = 0;
       for (const MemoryNeed& need : memory_needs({c, test::tiny_gpt2()}, 0))
-        if (need.what == "states") bytes += need.bytes;
+        if (need.what == what) bytes += need.bytes;
       return bytes;
     };
-    EXPECT_EQ(states(kEma) * 2, states(0) * 3) << mode << ": adamw has two states, and the average is a third one";
+    EXPECT_EQ(bytes_of("states", kEma), bytes_of("states", 0)) << mode;
+    EXPECT_EQ(bytes_of("average", kEma) * 2, bytes_of("states", 0)) << mode << ": adamw has two states as large";
+    EXPECT_EQ(bytes_of("average", 0), 0) << mode;
   }
 }
 

@@ -2,6 +2,8 @@
 // them.
 #include "colossal/train/memory_needs.h"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,8 +15,10 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/tiers/tiered_store.h"
+#include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/adapter.h"
+#include "colossal/nn/serial_layers.h"
 #include "colossal/ops/products/nf4_weight.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/low_rank_adapter.h"
@@ -283,6 +287,47 @@ TEST(MemoryNeeds, NameTheBudgetsThatTiersNeed) {
   EXPECT_EQ(message(), "");
   config.memory.device = needs.at("largest chunk") - 1;
   EXPECT_THAT(message(), HasSubstr(print_bytes(needs.at("largest chunk"))));
+}
+
+TEST(MemoryNeeds, CountTheActivationsOfAStep) {
+  const models::ModelShape shape = test::tiny_gpt2();
+  run::Config config = config_of({});
+  config.data.sequence = 16;
+  const auto need = [&] { return activation_need({config, shape}, 0).value().bytes; };
+  const int64_t whole = need();
+  int64_t counted = 0;
+  comm::run_ranks(1, [&](comm::World& world) {
+    memory::Account account;
+    const auto engine = initialize(world, config, shape);
+    account.reset_peaks();
+    engine->zero_grad();
+    engine->train_step(test::batch_of_ones(shape, config.training.batch_size, config.data.sequence));
+    counted = account.usage().peak_of(Kind::Activations);
+  });
+  EXPECT_NEAR(whole, counted, counted / 50) << "operators of LibTorch take some memory for themselves";
+  config.training.accumulate = 4;
+  EXPECT_LT(need(), whole / 3) << "one micro-batch";
+}
+
+TEST(MemoryNeeds, CountAModelThatARankHasForAWhile) {
+  const models::ModelShape shape = models::built_in().resolve({.name = "autoencoder-kl-tiny"});
+  const auto decode = [](at::Device device) {
+    return [device](const models::Model& model, const nn::Parameters& parameters) {
+      const at::Tensor latents = at::zeros({1, 4, 16, 16}, at::TensorOptions(at::kFloat).device(device));
+      models::decoded_exactly(model, parameters, latents);
+    };
+  };
+  const WholeModelNeed need = whole_model_need(shape, at::kFloat, decode(at::kMeta));
+  const memory::Account account;
+  nn::Parameters parameters({}, {.dtype = at::kFloat});
+  nn::SerialLayers layers(parameters);
+  const models::Model model = models::make_model(shape, layers);
+  const int64_t weights = account.usage().total;
+  EXPECT_EQ(need.weights, weights);
+  const at::NoGradGuard no_grad;
+  decode(at::kCPU)(model, parameters);
+  const int64_t tensors = account.usage().peak_total - weights;
+  EXPECT_NEAR(need.tensors, tensors, tensors / 20) << "operators of LibTorch take some memory for themselves";
 }
 
 TEST(MemoryNeeds, FormatAsText) {

@@ -66,8 +66,8 @@ struct Remedy {
 
 /// Memory of one kind in one place.
 struct PredictedNeed {
-  /// "frozen parameters", "parameters" (those that train), "gradients", "masters" (master weights) or "states" (of the
-  /// optimizer)
+  /// "frozen parameters", "parameters" (those that train), "gradients", "masters" (master weights), "states" (of the
+  /// optimizer) or "average" (training.ema)
   std::string what;
   std::string place;  ///< "device", which is the host if ranks compute on a CPU; "host" or "host or disk": of tiers
   int64_t bytes = 0;

@@ -1,6 +1,7 @@
 #include "colossal/train/memory_needs.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,11 +10,13 @@
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/optim/average.h"
 #include "colossal/train/placed_model.h"
+#include "colossal/train/record_step.h"
 #include "colossal/train/store_options.h"
 #include "colossal/train/tier_needs.h"
 
@@ -72,6 +75,15 @@ int64_t total_of(const std::vector<memory::Shard>& shards) {
   return bytes;
 }
 
+/// Returns the bytes of an average of the values of shards.
+int64_t bytes_of_average(const std::vector<memory::Shard>& shards) {
+  double bytes = 0;
+  for (const memory::Shard& shard : shards)
+    bytes += static_cast<double>(shard.length()) *
+             optim::average_bytes(static_cast<double>(shard.options().dtype().itemsize()));
+  return static_cast<int64_t>(bytes);
+}
+
 /// Returns the bytes of states that rules keep for whole tensors (factored moments, projections), outside of shards.
 int64_t states_beside(optim::Optimizer& optimizer) {
   int64_t bytes = 0;
@@ -101,7 +113,8 @@ std::vector<MemoryNeed> needs_of(nn::Parameters& parameters, comm::Mesh& mesh, c
   const double ema = config.training.ema;
   const auto optimizer =
       optim::make_averaging_optimizer(of_optimizer, planned.trained, {parameters, mesh, at::kMeta}, ema);
-  const int64_t of_states = total_of(planned.trained) - without_states + states_beside(*optimizer);
+  const int64_t of_average = ema > 0 ? bytes_of_average(planned.trained) : 0;
+  const int64_t of_states = total_of(planned.trained) - without_states - of_average + states_beside(*optimizer);
   const bool has_tiers = config.memory.has_tiers();
   const std::string tiers = !has_tiers ? "device" : config.memory.disk.empty() ? "host" : "host or disk";
   std::vector<MemoryNeed> rows{
@@ -110,6 +123,7 @@ std::vector<MemoryNeed> needs_of(nn::Parameters& parameters, comm::Mesh& mesh, c
       {{}, "gradients", of_gradients, chunks.sharing.gradients ? tiers : "device"},
       {{}, "masters", of_masters, tiers},
       {{}, "states", of_states, tiers},
+      {{}, "average", of_average, tiers},
   };
   if (has_tiers) {
     const TierNeeds needs = tier_needs(parameters, mesh, options, of_optimizer, {}, ema);
@@ -125,13 +139,13 @@ std::string readable(double bytes) { return readable_bytes(static_cast<int64_t>(
 
 /// Bytes of all ranks together. Rows of budgets are excluded, because their contents are counted in other rows.
 struct Total {
-  double parameters = 0, gradients = 0, states = 0;  ///< states include master weights
+  double parameters = 0, gradients = 0, states = 0;  ///< states include master weights and averages
   double sum() const { return parameters + gradients + states; }
   void add(const MemoryNeed& need, double times) {
     const double bytes = times * static_cast<double>(need.bytes);
     if (need.what == "parameters" || need.what == kFrozenParameters) parameters += bytes;
     if (need.what == "gradients") gradients += bytes;
-    if (need.what == "masters" || need.what == "states") states += bytes;
+    if (need.what == "masters" || need.what == "states" || need.what == "average") states += bytes;
   }
 };
 
@@ -178,6 +192,33 @@ std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
     }
   }
   return needs;
+}
+
+std::optional<MemoryNeed> activation_need(const ConfiguredRun& run, int rank) {
+  ConfiguredRun one = run;
+  run::Config& config = one.config;
+  if (config.parallel.pipeline.size == 1) {  // micro-batches are alike, and one is in memory at a time
+    config.training.batch_size /= config.micro_batches();
+    config.training.accumulate = 1;
+  }
+  try {
+    return MemoryNeed{{}, "activations", record_step(one, rank).memory.kinds.activations, "device"};
+  } catch (const std::exception&) {
+    return std::nullopt;  // a model of a user may lack operators on meta
+  }
+}
+
+WholeModelNeed whole_model_need(
+    const models::ModelShape& shape, at::ScalarType dtype,
+    const std::function<void(const models::Model& model, const nn::Parameters& parameters)>& work) {
+  const at::NoGradGuard no_grad;
+  const memory::Account account(memory::Counted::Shapes);
+  nn::Parameters parameters({}, {.dtype = dtype, .device = at::kMeta});
+  nn::SerialLayers layers(parameters);
+  const models::Model model = models::make_model(shape, layers);
+  const int64_t weights = account.usage().total;
+  work(model, parameters);
+  return {weights, account.usage().peak_total - weights};
 }
 
 void ModelSize::add(const MemoryNeed& need, int64_t ranks) {

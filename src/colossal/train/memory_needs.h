@@ -6,11 +6,16 @@
 //   train::check_memory({config, shape}, at::kCPU, world.local_size());     // refuses what cannot fit
 #pragma once
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "colossal/models/model.h"
+#include "colossal/nn/parameter.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/train/run_models.h"
 
@@ -22,8 +27,8 @@ inline constexpr char kFrozenParameters[] = "frozen parameters";
 /// Memory of one kind, of one model.
 struct MemoryNeed {
   std::string model;  ///< name of the model; empty = the main model
-  /// kFrozenParameters, "parameters" (those that train), "gradients", "masters", "states"; with tiers also the
-  /// rows named below
+  /// kFrozenParameters, "parameters" (those that train), "gradients", "masters", "states" (of the optimizer) and
+  /// "average" (training.ema); with tiers also the rows named below. Elsewhere also "activations" and "decoding"
   std::string what;
   int64_t bytes = 0;
   /// "device": where the rank computes, which is the host for a CPU; "host": memory.host; "host or disk": as tiers
@@ -35,8 +40,8 @@ struct MemoryNeed {
 
 /// Returns the memory of rank `rank` for each model between the last backward pass of a step and its update. It counts
 /// the declared parameters of the models, built on the meta device for this rank of the layout. It includes the padding
-/// of chunks and the optimizer's states. It excludes activations, temporaries and gathered copies. Rows of 0 bytes are
-/// omitted.
+/// of chunks, the optimizer's states and the average of the weights. It excludes activations (activation_need()),
+/// temporaries and gathered copies. Rows of 0 bytes are omitted.
 ///
 /// With tiers of [memory] each model also has the rows of tier_needs():
 ///   "at once"          the smallest budget memory.host, if everything else is on a disk
@@ -47,6 +52,22 @@ struct MemoryNeed {
 /// Errors: as initialize() for the config and its models, except a wrong number of ranks. "model": a model of more than
 ///         2^53 elements.
 std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank);
+
+/// Returns the most bytes of activations of rank `rank` at any moment of a step, from a recorded one
+/// (train/record_step.h): a row "activations" of the main model; of all models together if there are several. Nothing if
+/// a step cannot be recorded. No communication. Time: that of recording one micro-batch, or the step of a pipeline.
+std::optional<MemoryNeed> activation_need(const ConfiguredRun& run, int rank);
+
+/// The memory of a model that a rank has whole for a while, and runs without gradients.
+struct WholeModelNeed {
+  int64_t weights = 0;
+  int64_t tensors = 0;  ///< the most bytes of the tensors of its work
+};
+/// Returns it from shapes. `work` runs the model, on tensors of the meta device. No communication, and no weight is
+/// read. Time: the bookkeeping of the work.
+WholeModelNeed whole_model_need(
+    const models::ModelShape& shape, at::ScalarType dtype,
+    const std::function<void(const models::Model& model, const nn::Parameters& parameters)>& work);
 
 /// The size of one model of a run.
 struct ModelSize {

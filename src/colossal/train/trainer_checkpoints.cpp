@@ -191,7 +191,10 @@ void Trainer::start() {
 
 void Trainer::log_start() {
   const ConfiguredRun run{config_, *models_};
-  log_.info("memory of this rank, without activations: ", to_string(memory_needs(run, world_.rank())));
+  std::vector<MemoryNeed> needs = memory_needs(run, world_.rank());
+  const std::optional<MemoryNeed> activations = is_first() ? activation_need(run, 0) : std::nullopt;
+  if (activations) needs.push_back(*activations);
+  log_.info("memory of this rank", activations ? ": " : ", without activations: ", to_string(needs));
   if (engine_->recomputation().is_chosen) log_.info(describe(engine_->recomputation()));
   const std::vector<ModelSize> sizes = model_sizes(run);
   const int64_t all = sizes.front().parameters, trained = sizes.front().trained;
