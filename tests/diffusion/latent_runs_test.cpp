@@ -7,6 +7,10 @@
 #include <map>
 
 #include "colossal/base/file.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/memory/account.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "support/layouts.h"
 #include "support/thrown_message.h"
 
@@ -135,6 +139,26 @@ TEST_F(LatentRuns, KeepTheirLatentsInTheirFolderAndDrawSamples) {
     ++pictures;
   }
   EXPECT_EQ(pictures, 4u);
+  const std::string log = read_file(RunFolder(c.run.folder).log(0), kMaxBytes);
+  EXPECT_THAT(log, HasSubstr("beside it while samples are made: text encoder frozen parameters "));
+}
+
+/// The needs against what the parts take when they are loaded.
+TEST_F(LatentRuns, NameTheMemoryOfTheirSamples) {
+  const run::Program known = program();
+  const run::Config c = latent_config("needs");
+  const run::ResolvedModel resolved = run::resolve_model(c, known);
+  const auto& objective = dynamic_cast<const run::DiffusionObjective&>(*resolved.objective.objective);
+  const run::PipelineSource& source = objective.pipeline();
+  const std::vector<train::MemoryNeed> needs = needs_of_parts(source, known);
+  ASSERT_EQ(needs.size(), 3u);
+  EXPECT_EQ(needs[2].what, "decoding");
+  EXPECT_GT(needs[2].bytes, int64_t{8} * 16 * 16 * 8) << "the largest tensor of the decoder, in fp64";
+  comm::run_ranks(1, [&](comm::World& world) {
+    const memory::Account account;
+    const PipelineParts parts(source, world, at::kCPU, {}, known);
+    EXPECT_EQ(needs[0].bytes + needs[1].bytes, account.usage().total) << train::to_string(needs);
+  });
 }
 
 TEST_F(LatentRuns, RefuseKeysThatDoNotFit) {

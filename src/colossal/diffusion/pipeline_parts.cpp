@@ -13,6 +13,7 @@
 #include "colossal/models/not_finite.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/run/adapter_source.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/pipeline_adapters.h"
 
 namespace colossal::diffusion {
@@ -109,5 +110,26 @@ std::string PipelineParts::note_of_tiles(const ops::PictureSize& cells) const {
 }
 
 std::vector<std::string> PipelineParts::take_notices() { return std::exchange(notices_, {}); }
+
+std::vector<train::MemoryNeed> needs_of_parts(const run::PipelineSource& source, const run::Program& program) {
+  std::vector<train::MemoryNeed> needs;
+  const auto need_of = [&](const std::string& part, const auto& work) {
+    const run::ModelSource model = run::find_source(part, program);
+    return train::whole_model_need(model.shape, model.dtype, work);
+  };
+  if (source.reads_text()) {
+    const auto need = need_of(source.text_encoder, [](const models::Model&, const nn::Parameters&) {});
+    needs.push_back({"text encoder", train::kFrozenParameters, need.weights, "device"});
+  }
+  if (!source.has_latents()) return needs;
+  const std::vector<int64_t> sizes{1, source.sizes.channels, source.sizes.height, source.sizes.width};
+  const auto need = need_of(source.vae, [&](const models::Model& model, const nn::Parameters& parameters) {
+    const at::ScalarType dtype = at::promote_types(parameters.options().dtype, at::kFloat);
+    models::decoded_exactly(model, parameters, at::empty(sizes, at::TensorOptions(dtype).device(at::kMeta)));
+  });
+  needs.push_back({"autoencoder", train::kFrozenParameters, need.weights, "device"});
+  needs.push_back({"", "decoding", need.tensors, "device"});
+  return needs;
+}
 
 }  // namespace colossal::diffusion

@@ -20,6 +20,7 @@
 #include "colossal/ops/convolution.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "colossal/text/captions.h"
+#include "colossal/train/memory_needs.h"
 
 namespace colossal::diffusion {
 
@@ -54,5 +55,10 @@ class PipelineParts {
   std::unique_ptr<OwnModel> text_encoder_, vae_;
   std::vector<std::string> notices_;
 };
+
+/// Returns the memory of the parts on each rank: "frozen parameters" of the text encoder and of the autoencoder, and
+/// "decoding" a picture of the model's size. From shapes, in the dtypes of the parts. Errors: those of
+/// run::find_source().
+std::vector<train::MemoryNeed> needs_of_parts(const run::PipelineSource& source, const run::Program& program);
 
 }  // namespace colossal::diffusion

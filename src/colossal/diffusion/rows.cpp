@@ -24,14 +24,27 @@ namespace {
 
 constexpr int64_t kSamples = 4, kSteps = 25;
 
+/// Returns the pipeline with which a run draws samples; null = it draws none.
+const run::PipelineSource* pipeline_of_samples(train::Trainer& trainer) {
+  const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
+  if (objective == nullptr) return nullptr;
+  const run::PipelineSource& source = objective->pipeline();
+  return source.reads_text() && trainer.config().training.sample_prompt.empty() ? nullptr : &source;
+}
+
+/// Returns the memory of the parts that samples_of() loads, and of decoding a picture.
+std::vector<train::MemoryNeed> needs_of_samples(train::Trainer& trainer, const run::Program& program) {
+  const run::PipelineSource* pipeline = pipeline_of_samples(trainer);
+  return pipeline == nullptr ? std::vector<train::MemoryNeed>() : needs_of_parts(*pipeline, program);
+}
+
 /// Draws training.sample_prompt, or the first class, four times.
 std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
-  const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
-  if (objective == nullptr) return {};
+  const run::PipelineSource* pipeline = pipeline_of_samples(trainer);
+  if (pipeline == nullptr) return {};
   const run::Config& config = trainer.config();
-  const run::PipelineSource& source = objective->pipeline();
+  const run::PipelineSource& source = *pipeline;
   const std::string& prompt = config.training.sample_prompt;
-  if (source.reads_text() && prompt.empty()) return {};
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
   std::string title = prompt, name = "prompt";
@@ -111,6 +124,9 @@ run::Program with_diffusion(run::Program program) {
     if (one.samples || one.tables.empty() || !one.tables.front().keys.holds<run::DiffusionKeys>()) continue;
     program.objectives.at(one.name).samples = [known](train::Trainer& trainer, const run::ShowText&) {
       return samples_of(trainer, *known);
+    };
+    program.objectives.at(one.name).sample_needs = [known](train::Trainer& trainer) {
+      return needs_of_samples(trainer, *known);
     };
     program.objectives.at(one.name).prepare = [known](comm::World& world, const run::Config& config,
                                                       const run::OwnTables& tables, const run::Preparation& how) {

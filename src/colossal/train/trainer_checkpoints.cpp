@@ -195,6 +195,9 @@ void Trainer::log_start() {
   const std::optional<MemoryNeed> activations = is_first() ? activation_need(run, 0) : std::nullopt;
   if (activations) needs.push_back(*activations);
   log_.info("memory of this rank", activations ? ": " : ", without activations: ", to_string(needs));
+  if (const auto& needs_of_samples = data_.objective.row.sample_needs)
+    if (const std::vector<MemoryNeed> more = needs_of_samples(*this); !more.empty())
+      log_.info("beside it while samples are made: ", to_string(more));
   if (engine_->recomputation().is_chosen) log_.info(describe(engine_->recomputation()));
   const std::vector<ModelSize> sizes = model_sizes(run);
   const int64_t all = sizes.front().parameters, trained = sizes.front().trained;
