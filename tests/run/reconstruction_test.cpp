@@ -40,15 +40,19 @@ tensor::Batch batch_of(int64_t rows = 2) {
   tensor::Batch batch;
   batch.add("images", {waves(.3, .1, {rows, 3, 8, 8}), dims});
   batch.add("noise", {waves(.7, .2, {rows, 4, 4, 4}), dims});
+  batch.add(kCounts, {at::ones({rows}), {Dim::Row}, /*ignored=*/0});
   return batch;
 }
 
 double number(const at::Tensor& t) { return t.item<double>(); }
 
+/// Returns made-up ends of a model, for the rows of batch_of().
+models::States ends() { return {waves(.2, .4, {2, 64, 3}), waves(.5, .3, {2, 16, 8}), at::Tensor()}; }
+
 // The states are given, so no model takes part.
 TEST(Reconstruction, HasTheTermsOfItsFormulas) {
   const nn::ForwardContext step = nn::step_of(batch_of());
-  const models::States end{waves(.2, .4, {2, 64, 3}), waves(.5, .3, {2, 16, 8}), at::Tensor()};
+  const models::States end = ends();
   std::vector<double> distance(2), divergence(2), decibels(2);
   const at::Tensor pictures = step.batch->at("images");
   for (int64_t b = 0; b < 2; ++b) {
@@ -81,6 +85,19 @@ TEST(Reconstruction, HasTheTermsOfItsFormulas) {
   EXPECT_EQ(value(1), std::pair(std::string("eval_l1"), 1.0));
   EXPECT_EQ(value(2), std::pair(std::string("eval_kl"), 2.0));
   EXPECT_EQ(value(3), std::pair(std::string("eval_psnr"), 25.0));
+}
+
+TEST(Reconstruction, LeavesOutRowsThatDoNotCount) {
+  const ReconstructionObjective objective = objective_of({.l1 = 2, .kl = 0.5});
+  const auto with_counts = [](const std::vector<float>& counts) {
+    return batch_of().with(kCounts, {at::tensor(counts), {tensor::Dim::Row}, /*ignored=*/0});
+  };
+  const auto sums = [&](const std::vector<float>& counts) {
+    return objective.evaluate({}, ends(), nn::step_of(with_counts(counts)));
+  };
+  EXPECT_EQ(objective.weight(with_counts({1, 0})), 1);
+  EXPECT_TRUE(at::allclose(sums({1, 0}) + sums({0, 1}), sums({1, 1})));
+  EXPECT_EQ(number(sums({1, 0})[0]), number(objective.loss({}, ends(), nn::step_of(with_counts({1, 0})))));
 }
 
 TEST(Reconstruction, HasNoDivergenceOfStandardNormalLatents) {
@@ -143,6 +160,14 @@ TEST(LatentNoiseSamples, HaveTheNoiseOfTheirSeed) {
   for (const char* field : {"images", "noise"})
     EXPECT_TRUE(at::equal(filled(held_out, 7, 5).at(field), filled(held_out, 7, 6).at(field))) << field;
   EXPECT_FALSE(at::equal(filled(held_out, 7, 5).at("noise"), filled(held_out, 8, 5).at("noise")));
+}
+
+// 40 samples are two and a half batches of 16.
+TEST(LatentNoiseSamples, CountOnceInAnEvaluation) {
+  data::Batches batches(std::make_shared<LatentNoiseSamples>(samples_of(true)),
+                        {.batch_size = 16, .shuffle = false, .counts_once = true});
+  const ReconstructionObjective objective = objective_of({});
+  for (const double count : {16, 16, 8}) EXPECT_EQ(objective.weight(batches.next()), count);
 }
 
 TEST(LatentNoiseSamples, MirrorEverySecondPicture) {

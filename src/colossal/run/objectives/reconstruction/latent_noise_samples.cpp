@@ -18,6 +18,7 @@ tensor::Batch latent_noise_batch(int64_t rows, const LatentNoiseOptions& o, at::
   tensor::Batch batch;
   batch.add("images", {at::zeros({rows, o.channels, o.height, o.width}, numbers), dims});
   batch.add("noise", {at::zeros({rows, o.latent_channels, o.height / o.factor, o.width / o.factor}, numbers), dims});
+  batch.add(kCounts, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/0});
   return batch;
 }
 
@@ -35,6 +36,7 @@ void LatentNoiseSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch
   batch.at("images").select(0, row).copy_(picture);
   const at::Tensor noise = batch.at("noise").select(0, row);
   noise.copy_(normal_of(own, "noise", noise.sizes().vec()));
+  batch.at(kCounts).select(0, row).fill_(1);
 }
 
 nlohmann::json LatentNoiseSamples::traits() const {

@@ -3,7 +3,7 @@
 //   run::LatentNoiseSamples samples(shapes, {.height = 32, .width = 32, .latent_channels = 4, .factor = 4});
 //
 // Fields, B rows: "images" fp32 [B, C, H, W], pixels in [-1, 1]; "noise" fp32 [B, latent channels, h, w], standard
-// normal numbers.
+// normal numbers; "counts" fp32 [B]: 1, or 0 in rows that only fill up the last batch of an evaluation.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -15,6 +15,9 @@
 #include "colossal/data/batches.h"
 
 namespace colossal::run {
+
+/// Name of the field that marks the rows that count.
+inline constexpr char kCounts[] = "counts";
 
 /// Options of LatentNoiseSamples.
 struct LatentNoiseOptions {

@@ -34,6 +34,11 @@ at::Tensor wanted_pixels(const at::Tensor& like, const nn::ForwardContext& step)
   return pictures.to(like.scalar_type()).flatten(2).transpose(1, 2);
 }
 
+/// Returns 1 for each row that counts and 0 for the others, [B].
+at::Tensor counts_of(const at::Tensor& like, const nn::ForwardContext& step) {
+  return step.batch->at(kCounts).to(like.device(), /*non_blocking=*/true).to(like.scalar_type());
+}
+
 }  // namespace
 
 ReconstructionObjective::ReconstructionObjective(const Config&, const OwnTables& tables,
@@ -88,11 +93,17 @@ void ReconstructionObjective::check(const tensor::Batch& batch) const {
               noise.size(2) * options_.factor == images.size(2) && noise.size(3) * options_.factor == images.size(3),
           "data", "noise must be [B, ", options_.latent_channels, ", H / ", options_.factor, ", W / ", options_.factor,
           "] of images of ", images.sizes(), ": got ", noise.sizes());
+  require(batch.at(kCounts).dim() == 1, "data", "counts must be [B]: got ", batch.at(kCounts).sizes());
 }
 
 int64_t ReconstructionObjective::tokens(const tensor::Batch& batch, const models::ModelShape&) const {
   const at::Tensor& images = batch.at("images");
   return images.size(0) * images.size(2) * images.size(3);
+}
+
+double ReconstructionObjective::weight(const tensor::Batch& batch) const {
+  const at::Tensor& counts = batch.at(kCounts);
+  return counts.is_meta() ? static_cast<double>(batch.rows()) : counts.sum().item<double>();
 }
 
 ReconstructionObjective::Terms ReconstructionObjective::terms(const models::States& end,
@@ -102,8 +113,9 @@ ReconstructionObjective::Terms ReconstructionObjective::terms(const models::Stat
   const std::vector<at::Tensor> moments = end.at(models::AutoencoderStates::moments).chunk(2, -1);
   const at::Tensor &mean = moments[0], &log_variance = moments[1];
   const at::Tensor divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum({1, 2}) / 2;
-  return {.l1 = (apart * apart.detach().sign()).mean({1, 2}),  // in C++, abs cannot run on sizes alone
-          .kl = divergence / static_cast<double>(pixels.size(1) * pixels.size(2))};
+  const at::Tensor counts = counts_of(pixels, step);
+  return {.l1 = (apart * apart.detach().sign()).mean({1, 2}) * counts,  // in C++, abs cannot run on sizes alone
+          .kl = divergence / static_cast<double>(pixels.size(1) * pixels.size(2)) * counts};
 }
 
 at::Tensor ReconstructionObjective::losses(const Terms& terms) const {
@@ -120,7 +132,8 @@ at::Tensor ReconstructionObjective::evaluate(const models::Model&, const models:
   const Terms of_rows = terms(end, step);
   const at::Tensor& pixels = end.at(models::AutoencoderStates::hidden);
   const at::Tensor error = (pixels.clamp(-1, 1) - wanted_pixels(pixels, step)).square().mean({1, 2});
-  const at::Tensor decibels = (error.clamp_min(1e-12) / 4).log10() * -10;  // of pixels whose range is 2
+  const at::Tensor decibels =
+      (error.clamp_min(1e-12) / 4).log10() * -10 * counts_of(pixels, step);  // of pixels whose range is 2
   return at::stack({losses(of_rows).sum(), of_rows.l1.sum(), of_rows.kl.sum(), decibels.sum()});
 }
 

@@ -32,7 +32,8 @@ class ReconstructionObjective final : public Objective {
   void check(const tensor::Batch& batch) const override;
   /// Returns the pixels of the pictures.
   int64_t tokens(const tensor::Batch& batch, const models::ModelShape& shape) const override;
-  double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
+  /// Returns the number of rows that count.
+  double weight(const tensor::Batch& batch) const override;
   at::Tensor loss(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const override;
   int64_t sums() const override { return 4; }
   at::Tensor evaluate(const models::Model& model, const models::States& end,
@@ -42,7 +43,7 @@ class ReconstructionObjective final : public Objective {
   std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 
  private:
-  /// The terms of each row, [B].
+  /// The terms of each row, [B]; 0 in rows that do not count.
   struct Terms {
     at::Tensor l1, kl;
   };
