@@ -66,6 +66,7 @@ TEST_F(LatentRuns, ContinueBitForBitAndUnderAnotherLayout) {
                     moved = latent_config("moved", flags),
                     other = latent_config("moved", test::joined(flags, {"--parallel.data=2", "--parallel.zero=3"}));
   train(whole);
+  EXPECT_THAT(read_file(RunFolder(whole.run.folder).log(0), kMaxBytes), HasSubstr("info  bucket 20x12: "));
   train(parts, train::Start::Overwrite, 3);
   train(parts, train::Start::Resume);
   train(moved, train::Start::Overwrite, 3);
@@ -125,6 +126,53 @@ TEST_F(LatentRuns, EncodeEachPictureAndCaptionOnce) {
   write_file(largest, damaged);
   EXPECT_EQ(loss("third"), first);
   EXPECT_TRUE(read_file(largest, kMaxBytes) == whole) << "what is damaged is made again";
+}
+
+TEST_F(LatentRuns, EncodeInEachStepWhatACacheHas) {
+  const auto course = [&](const Flags& flags) {
+    const run::Config c = latent_config("run", test::joined(flags, {"--data.mirror=true"}));
+    train(c);
+    std::vector<double> numbers;
+    for (const char* name : {"loss", "grad_norm", "eval_loss"})
+      for (const double value : metric(c, name)) numbers.push_back(value);
+    return numbers;
+  };
+  const std::vector<double> cached = course({});
+  EXPECT_EQ(course({"--data.latents=none"}), cached);
+  test::expect_near(course({"--data.latents=none", "--parallel.data=2", "--parallel.zero=3"}), cached, "data and ZeRO");
+  const Flags fp32{"--precision.mode=fp32", "--training.steps=1", "--training.evaluate_batches=0"};
+  EXPECT_EQ(course(test::joined(fp32, {"--data.latents=none"})), course(fp32));
+}
+
+// The second half of a run is that of a whole one, whose pictures are those that can be decoded.
+TEST_F(LatentRuns, SkipBrokenPicturesAndResumeWhileEncoding) {
+  const auto run_of = [&](const std::string& pictures, const std::string& latents) {
+    return latent_config("run",
+                         {"--data.path=" + (folder_ / pictures), "--data.latents=" + latents, "--data.size=16,16",
+                          "--data.on_error=skip", "--data.held_out=0", "--training.evaluate_batches=0"});
+  };
+  write_pictures("whole", 5, 16, 16);
+  const run::Config whole = run_of("whole", folder_ / "latents");
+  train(whole);
+  const std::vector<double> want = metric(whole, "loss");
+  write_pictures("broken", 5, 16, 16);
+  std::string png = read_file(folder_ / "broken/16x16-0.png", kMaxBytes);
+  png[png.size() - 17] ^= 1;  // the last byte of its pixels
+  folder_.write("broken/0.png", png);
+  folder_.write("broken/0.txt", "a star");
+  for (const std::string& latents : {folder_ / "more", std::string("none")}) {
+    const run::Config broken = run_of("broken", latents);
+    train(broken, train::Start::Overwrite, 2);
+    EXPECT_THAT(read_file(RunFolder(broken.run.folder).log(0), kMaxBytes), HasSubstr("warning  skipped: "));
+    train(broken, train::Start::Resume);
+    EXPECT_EQ(metric(broken, "loss"), want) << latents;
+  }
+  EXPECT_THAT(test::thrown_message([&] {
+                run::Config refusing = run_of("broken", folder_ / "others");
+                refusing.data.on_error = "refuse";
+                train(refusing);
+              }),
+              HasSubstr("0.png"));
 }
 
 TEST_F(LatentRuns, KeepTheirLatentsInTheirFolderAndDrawSamples) {

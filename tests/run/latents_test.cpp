@@ -14,6 +14,7 @@
 #include "colossal/run/objectives/diffusion/latent_cache.h"
 #include "colossal/run/objectives/diffusion/latent_samples.h"
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
+#include "colossal/text/captions.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
 
@@ -237,6 +238,43 @@ TEST_F(Pictures, OfferAPriorInTheBucketsOfThoseToLearn) {
   EXPECT_THAT(sizes, ElementsAre("16x4", "4x16")) << "each bucket has some";
 }
 
+TEST_F(Pictures, AreLeftOutIfTheirPixelsAreBroken) {
+  write("a", 8, 8, 1);
+  write("b", 8, 8, 2);
+  std::string png = read_file(folder_ / "b.png", kMaxBytes);
+  png[png.size() - 17] ^= 1;  // the last byte of its pixels
+  folder_.write("b.png", png);
+  DrawnPictures pictures = open();
+  ASSERT_THAT(pictures.training, SizeIs(2)) << "its header is whole";
+  EXPECT_THAT(test::thrown_message([&] { pixels_of(pictures, 1, {8, 8}); }),
+              testing::AllOf(HasSubstr("b.png"), HasSubstr("set data.on_error = \"skip\"")));
+  const std::string of_broken = pictures.at(1).content;
+  skip_broken(pictures, [&](const DrawnPicture& one) { return one.content == of_broken; });
+  EXPECT_THAT(pictures.training, SizeIs(2)) << "what is known is not decoded again";
+  skip_broken(pictures);
+  EXPECT_THAT(pictures.training, ElementsAre(0));
+  ASSERT_THAT(pictures.notices, SizeIs(1));
+  EXPECT_THAT(pictures.notices.front(), testing::AllOf(testing::StartsWith("skipped: "), HasSubstr("b.png")));
+  keys_.prior = config_.data.path;
+  config_.data.on_error = "skip";
+  const DrawnPictures prior = open_prior(config_, keys_, source_, pictures);
+  EXPECT_THAT(prior.training, ElementsAre(0));
+  EXPECT_THAT(prior.at(1).crops, IsEmpty());
+  folder_.write("a.png", png);
+  pictures = open();
+  EXPECT_THAT(test::thrown_message([&] { skip_broken(pictures); }), HasSubstr("none that can be decoded; skipped: "));
+}
+
+TEST_F(Pictures, HaveTheCaptionsOfTheNamedColumn) {
+  write("own", 8, 8, 1);
+  folder_.write("metadata.jsonl", R"({"file_name": "own.png", "text": "a star", "words": "a heart"})");
+  EXPECT_EQ(open().files->at(0).caption, "a star");
+  config_.data.text_columns = {"words"};
+  EXPECT_EQ(open().files->at(0).caption, "a heart");
+  config_.data.text_columns = {"text", "words"};
+  EXPECT_THAT(test::thrown_message([&] { open(); }), HasSubstr("one column that has the captions: got text, words"));
+}
+
 TEST_F(Pictures, AddDrawnShapesThatAreHeldOut) {
   config_.data.path = "builtin-shapes:20";
   config_.data.held_out = 0.2;
@@ -321,6 +359,32 @@ TEST_F(LatentRows, DrawANewSampleInEveryStep) {
   const tensor::Batch one = filled(all, 2, 5);
   EXPECT_EQ(one.at(kNoised).sizes(), at::IntArrayRef({1, 4, 4, 4}));
   EXPECT_TRUE(one.at(kText).eq(2).all().item<bool>());
+}
+
+TEST_F(LatentRows, AreCompletedByTheStepThatEncodesThem) {
+  options_.noised.mirror = true;
+  options_.noised.keys.offset_noise = 0.1;
+  options_.captions = std::make_shared<const text::Captions>(text::make_captions("bytes"));
+  const LatentSamples encoded = samples();
+  const auto pictures = std::make_shared<DrawnPictures>(open());
+  const LatentCache cache(folder_ / "latents", {});
+  options_.noised.unencoded = 2;
+  const LatentSamples unencoded(pictures, nullptr, options_);
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const tensor::Batch want = filled(encoded, 1, seed), batch = filled(unencoded, 1, seed);
+    EXPECT_FALSE(batch.find(kText).defined());
+    // What the encoders would find out of the pixels and the ids.
+    const bool is_mirrored = want.at(kTargets).mean().item<double>() > 50;
+    const at::Tensor ids = batch.at(kIds)[0];
+    const bool is_dropped = ids[2].item<int64_t>() == text::make_captions("bytes").ids().pad;
+    const std::string caption = is_dropped ? "" : "caption 1";
+    EXPECT_TRUE(at::equal(ids, at::tensor((*options_.captions)(caption).ids, at::kLong)));
+    const at::Tensor moments = cache.picture(pictures->at(1).id({8, 8}), is_mirrored);
+    const at::Tensor latent = drawn_latent(options_.vae, moments, batch.at(kSampleNoise)[0]);
+    const tensor::Batch got = with_latents(batch, latent.unsqueeze(0), cache.caption(caption).unsqueeze(0));
+    ASSERT_EQ(got.fields().size(), want.fields().size());
+    for (const auto& [name, field] : want.fields()) EXPECT_TRUE(at::equal(got.at(name), field.tensor)) << name;
+  }
 }
 
 TEST_F(LatentRows, ShowTheEmptyCaptionByTheShareOfDroppedLabels) {

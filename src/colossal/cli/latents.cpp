@@ -13,6 +13,7 @@
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
+#include "colossal/run/objectives/text_data.h"
 
 namespace colossal::cli {
 
@@ -44,14 +45,21 @@ int latents(const Arguments& arguments, const run::Program* program) {
           model.shape.task().purpose());
   return with_ranks(config.parallel.ranks(), "latents", arguments, [&] {
     const auto world = join_run(config.run, comm::cuda_devices());
+    const run::PipelineSource& pipeline = objective->pipeline();
+    run::DrawnPictures pictures;
     if (world->rank() == 0) {
-      const run::DrawnPictures pictures =
-          run::open_drawn_pictures(config, objective->data_keys(), objective->pipeline());
-      const auto captions = run::captions_of(config, objective->pipeline(), {&pictures});
-      for (const std::string& line : run::caption_warnings(objective->pipeline(), captions)) say(line);
+      pictures = run::open_drawn_pictures(config, objective->data_keys(), pipeline);
+      const auto captions = run::captions_of(config, pipeline, {&pictures});
+      for (const std::string& line : run::caption_warnings(pipeline, captions)) say(line);
     }
     run::prepare_data(config, known, *world, {});
-    if (world->rank() == 0) std::printf("%s\n", to.c_str());
+    if (world->rank() != 0) return 0;
+    if (run::on_error_of(config.data) == data::OnError::Skip) {
+      const run::LatentCache cache(to, run::key_of_latents(config, pipeline));
+      run::skip_unencoded(pictures, cache, objective->data_keys().mirror);
+      for (const std::string& line : pictures.notices) say(line);
+    }
+    std::printf("%s\n", to.c_str());
     return 0;
   });
 }

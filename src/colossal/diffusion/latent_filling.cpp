@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/diffusion/own_model.h"
 #include "colossal/models/autoencoder.h"
@@ -77,7 +78,13 @@ void encode_pictures(const std::vector<Missing>& missing, const run::LatentCache
   const OwnModel vae(work.pipeline.vae, world, device, {.dtype = work.dtype, .seed = work.pipeline.seed}, program);
   Shard shard(cache);
   for (const auto& [list, index, crop] : own) {
-    const at::Tensor pixels = run::pixels_of(*list, index, crop).unsqueeze(0).to(device).to(work.dtype);
+    at::Tensor pixels;
+    try {
+      pixels = run::pixels_of(*list, index, crop).unsqueeze(0).to(device).to(work.dtype);
+    } catch (const Error&) {
+      if (work.on_error == data::OnError::Refuse) throw;
+      continue;  // run::skip_broken() names it
+    }
     const std::string id = list->at(index).id(crop);
     shard.add(id, models::moments_of(vae.model(), pixels)[0]);
     if (work.mirror)
@@ -100,8 +107,7 @@ void fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork&
     for (int64_t i = 0; i < list->files->count(); ++i)
       for (const data::PictureSize& crop : list->at(i).crops) {
         const std::string id = list->at(i).id(crop);
-        if (!cache.has_picture(id) || (work.mirror && !cache.has_picture(run::LatentCache::mirrored_name(id))))
-          pictures.emplace(id, Missing{list, i, crop});
+        if (!cache.has_picture(id, work.mirror)) pictures.emplace(id, Missing{list, i, crop});
       }
   std::vector<Missing> missing;
   for (const auto& [id, picture] : pictures) missing.push_back(picture);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/comm/world.h"
+#include "colossal/data/streams/record_source.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latent_cache.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
@@ -21,14 +22,15 @@ struct LatentWork {
   run::PipelineSource pipeline;
   std::vector<const run::DrawnPictures*> pictures;
   std::vector<std::string> captions;
-  bool mirror = false;  ///< also the pictures mirrored left to right
+  bool mirror = false;                             ///< also the pictures mirrored left to right
+  data::OnError on_error = data::OnError::Refuse;  ///< Skip = the cache lacks pictures that cannot be decoded
   at::ScalarType dtype = at::kFloat;
 };
 
 /// Encodes what the cache lacks, and opens it. The text encoder is in memory first, then the autoencoder, never both.
 /// Each rank encodes a share; a value does not depend on the rank that makes it.
 /// Communication: the ranks agree that all are done. All ranks of `world` call it and throw alike.
-/// Errors: those of OwnModel and of decoding a picture.
+/// Errors: those of OwnModel and, unless it is skipped, of decoding a picture.
 void fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work, at::Device device,
                   const run::Program& program);
 

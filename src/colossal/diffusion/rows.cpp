@@ -9,11 +9,13 @@
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/drawing.h"
 #include "colossal/diffusion/drawn_class.h"
+#include "colossal/diffusion/encoding_rule.h"
 #include "colossal/diffusion/latent_filling.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
+#include "colossal/run/objectives/text_data.h"
 #include "colossal/run/resolve_shape.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/rank_inputs.h"
@@ -99,14 +101,18 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
   comm::agree(*everyone, at::kCPU, [&] {
     const models::ModelShape shape = run::resolve_shape(config.model, program);
     work.pipeline = run::pipeline_of_run(config, tables, shape);
-    if (!work.pipeline.has_latents()) return;
     const auto keys = tables.data<run::DrawnDataKeys>();
+    if (!work.pipeline.has_latents() || keys.encodes_in_step()) return;
     const run::LatentCacheKey key = run::key_of_latents(config, work.pipeline);
     cache = std::make_unique<run::LatentCache>(run::folder_of_latents(config, keys), key);
     lists.push_back(std::make_unique<run::DrawnPictures>(run::open_drawn_pictures(config, keys, work.pipeline)));
-    if (!keys.prior.empty())
+    work.on_error = run::on_error_of(config.data);
+    if (!keys.prior.empty()) {
+      // The buckets of the prior follow from the pictures that are learned.
+      if (work.on_error == data::OnError::Skip) run::skip_broken(*lists.front());
       lists.push_back(
           std::make_unique<run::DrawnPictures>(run::open_prior(config, keys, work.pipeline, *lists.front())));
+    }
     for (const auto& list : lists) work.pictures.push_back(list.get());
     work.captions = run::captions_of(config, work.pipeline, work.pictures);
     work.mirror = keys.mirror;
@@ -128,6 +134,7 @@ run::Program with_diffusion(run::Program program) {
     program.objectives.at(one.name).sample_needs = [known](train::Trainer& trainer) {
       return needs_of_samples(trainer, *known);
     };
+    if (!one.step_rule) program.objectives.at(one.name).step_rule = make_encoding_rule;
     program.objectives.at(one.name).prepare = [known](comm::World& world, const run::Config& config,
                                                       const run::OwnTables& tables, const run::Preparation& how) {
       prepare(world, config, tables, how, *known);

@@ -134,7 +134,8 @@ RunData open_data(const Config& config, const Program& program, const std::strin
               opened.is_builtin,
               std::move(opened.end_ids),
               std::move(opened.chat_template),
-              std::move(opened.encode_prompt)};
+              std::move(opened.encode_prompt),
+              std::move(opened.facts)};
   check_end_ids(run);
   run.training->tell(opened.notices);
   learn_class_names(opened.class_names, config, program, run);

@@ -59,6 +59,7 @@ struct RunData : ResolvedModel {
   std::vector<int64_t> end_ids{};  ///< OpenedData::end_ids
   std::string chat_template{};     ///< OpenedData::chat_template
   std::function<std::vector<int64_t>(const std::string& prompt)> encode_prompt{};  ///< OpenedData::encode_prompt
+  std::vector<std::string> facts{};                                                ///< OpenedData::facts
 };
 
 /// Opens the data of replica `replica` (Config::replica_rows), in batches that are pinned if the run computes on an

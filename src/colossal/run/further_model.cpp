@@ -170,6 +170,10 @@ std::vector<ResolvedFurther> resolve_further(const Config& config, const std::ve
   std::vector<ResolvedFurther> resolved;
   for (const FurtherModel& model : models) {
     ResolvedFurther& one = resolved.emplace_back(ResolvedFurther{.model = model, .source = {}});
+    if (!model.from.empty()) {
+      one.source = find_source(model.from, program);
+      continue;
+    }
     const SourceKeys keys = source_keys(tables, model.name);
     if (!keys.own.values().empty()) {
       OptimizerTable table{model.name, config.optimizer};

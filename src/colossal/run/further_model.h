@@ -52,6 +52,8 @@ struct FurtherModel {
   int outputs = 0;
   /// Axes that split it, of "pipeline", "sequence" and "tensor"; none = those of the main model (train::NamedModel)
   std::optional<std::vector<std::string>> axes{};
+  /// Source of a frozen model that the objective knows, which then needs no table; empty = that of its table
+  std::string from{};
 };
 
 /// The table of a further model, such as [teacher].

@@ -78,8 +78,9 @@ struct OpenedData {
   std::vector<std::string> class_names{};                       ///< names of the classes in the data; empty = none
   std::unique_ptr<data::BatchReader> stream{};                  ///< records read in place of `training`; null = none
   std::vector<std::string> notices{};                           ///< lines for the user about data that were not read
-  int threads = 1;                                              ///< number of threads that fill the rows of a batch
-  bool is_builtin = false;                                      ///< true: the texts are DataRequest::builtin
+  std::vector<std::string> facts{};  ///< lines about data that were read, such as counts, which need no attention
+  int threads = 1;                   ///< number of threads that fill the rows of a batch
+  bool is_builtin = false;           ///< true: the texts are DataRequest::builtin
   /// Tokens that end an answer in the data, at which generation must stop. They join those of the model
   std::vector<int64_t> end_ids{};
   /// Source of the chat template with which the data were rendered; empty = the model's, if it has one

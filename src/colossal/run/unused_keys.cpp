@@ -39,14 +39,13 @@ void check_unused_data_keys(const DataConfig& data, const DataUse& use) {
   const std::string text = "a model of text";
   DataConfig common = data;
   common.own = {};
-  refuse_unused_keys(
-      "data", describe_config(common), describe_config(DataConfig()),
-      {
-          {"tokenizer", !use.images, text},
-          {"sequence", !use.images, text},
-          {"documents", !use.images, text},
-          {"text_columns", !use.images && use.records, "JSON lines or Parquet in data.path or data.sources"},
-      });
+  refuse_unused_keys("data", describe_config(common), describe_config(DataConfig()),
+                     {
+                         {"tokenizer", !use.images, text},
+                         {"sequence", !use.images, text},
+                         {"documents", !use.images, text},
+                         {"text_columns", use.records, "JSON lines or Parquet in data.path or data.sources"},
+                     });
 }
 
 }  // namespace colossal::run

@@ -36,7 +36,7 @@ void check_unused_keys(const PrecisionConfig& precision);
 /// The kinds of data that an objective reads.
 struct DataUse {
   bool images = false;   ///< images; otherwise text
-  bool records = false;  ///< JSON lines or Parquet; otherwise plain text
+  bool records = false;  ///< JSON lines or Parquet, or pictures with captions
 };
 
 /// Refuses keys of [data] that every run has and that are for other kinds of data.

@@ -198,6 +198,7 @@ void Trainer::log_start() {
   if (const auto& needs_of_samples = data_.objective.row.sample_needs)
     if (const std::vector<MemoryNeed> more = needs_of_samples(*this); !more.empty())
       log_.info("beside it while samples are made: ", to_string(more));
+  for (const std::string& fact : data_.facts) log_.info(fact);
   if (engine_->recomputation().is_chosen) log_.info(describe(engine_->recomputation()));
   const std::vector<ModelSize> sizes = model_sizes(run);
   const int64_t all = sizes.front().parameters, trained = sizes.front().trained;

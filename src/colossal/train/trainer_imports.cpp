@@ -23,7 +23,7 @@ void Trainer::import_weights(bool resumed) {
       import_originals(further.model.name);
       continue;
     }
-    if (further.source.is_preset && !resumed && is_first())
+    if (further.source.is_preset && further.model.from.empty() && !resumed && is_first())
       options_.notices.push_back(concat(further.model.name, " starts from random weights of the preset ",
                                         further.source.path, "; set ", further.model.name,
                                         ".from to use trained ones"));

@@ -29,7 +29,10 @@ Objectives built_in_objectives() {
        .make = make_alignment,
        .complete = complete_alignment,
        .models = alignment_models},
-      {.name = "diffusion", .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}}, .make = make_diffusion},
+      {.name = "diffusion",
+       .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}},
+       .make = make_diffusion,
+       .models = diffusion_encoders},
       {.name = kReconstruction, .tables = {{kReconstruction, ReconstructionKeys{}}}, .make = make_reconstruction}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;

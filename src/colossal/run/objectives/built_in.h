@@ -1,6 +1,7 @@
 // The objectives of the library, each a function that makes it: ObjectiveRow::make of its row in built_in.cpp.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "colossal/run/objective.h"
 #include "colossal/run/objectives/data_keys.h"
@@ -22,6 +23,10 @@ std::unique_ptr<Objective> make_class(const Config& config, const OwnTables& tab
 /// Makes the objective of models that predict the noise of pictures (diffusion/diffusion_objective.h).
 std::unique_ptr<Objective> make_diffusion(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape);
+/// Names the frozen autoencoder and text encoder of a run with data.latents = "none"; none of another run. Each rank has
+/// them whole, but for ZeRO. Errors: those of pipeline_of_run(); ("data") random weights of another seed than the run's.
+std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTables& tables,
+                                             const models::ModelShape& shape);
 /// Makes the objective of models that encode and decode pictures (reconstruction/reconstruction_objective.h).
 std::unique_ptr<Objective> make_reconstruction(const Config& config, const OwnTables& tables,
                                                const models::ModelShape& shape);

@@ -51,7 +51,8 @@ void DrawnDataKeys::fields(Fields& f) {
             "this; 0 = all are cropped to size",
             0, 65535);
   f.text("latents", latents,
-         "models of latents: folder for the stored latents and states of captions; auto = latents in the run folder");
+         "models of latents: folder for the stored latents and states of captions; auto = latents in the run folder; "
+         "none = each step encodes its rows");
   f.flag("mirror", mirror, "show every second picture mirrored, on average");
   f.text("prior", prior,
          "models of latents: pictures of the class that half of each batch shows, so that it is not forgotten "

@@ -19,6 +19,8 @@ namespace colossal::run {
 
 /// Names of the tables.
 inline constexpr char kDiffusion[] = "diffusion", kVae[] = "vae";
+/// Name of the further model that encodes captions; that of the autoencoder is kVae.
+inline constexpr char kTextEncoder[] = "text_encoder";
 
 /// The table [diffusion]. Keys whose text is empty, and a guidance of 0, are those of the model (completed()).
 struct DiffusionKeys {
@@ -53,6 +55,8 @@ struct DrawnDataKeys {
   std::string latents = "auto";
   bool mirror = false;
   std::string prior;  ///< a folder with pictures of the class; empty = none
+  /// Returns true if each step encodes its pictures and captions.
+  bool encodes_in_step() const { return latents == "none"; }
   void fields(Fields& f);
   bool operator==(const DrawnDataKeys&) const = default;
 };

@@ -28,6 +28,16 @@ namespace {
 
 constexpr int64_t kMaxThreads = 4;  // that noise latents, which are there already
 
+data::BatchOptions batch_options(const Config& config, int replica, int64_t threads) {
+  const tensor::ReplicaRows rows = config.replica_rows(replica);
+  return {.batch_size = rows.batch_size,
+          .rank = static_cast<int>(rows.replica),
+          .ranks = static_cast<int>(rows.replicas),
+          .micro_batches = rows.micro_batches,
+          .seed = static_cast<uint64_t>(config.training.seed),
+          .threads = static_cast<int>(threads)};
+}
+
 }  // namespace
 
 DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape)
@@ -43,7 +53,8 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .null_class = sizes.classes,
               .text = sizes.text,
               .has_pictures = sizes.outputs > sizes.channels,
-              .mirror = data_keys_.mirror};
+              .mirror = data_keys_.mirror,
+              .unencoded = pipeline_.has_latents() && data_keys_.encodes_in_step() ? pipeline_.factor : 0};
   require(!options_.has_pictures || options_.keys.target == "epsilon", "diffusion",
           "a model that predicts a variance learns target = \"epsilon\": got ", options_.keys.target,
           "; set model.learned_sigma = false");
@@ -56,7 +67,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
-  check_unused_data_keys(request.config.data, {.images = true});
+  check_unused_data_keys(request.config.data, {.images = true, .records = pipeline_.reads_text()});
   OpenedData data = pipeline_.has_latents() ? open_latents(request) : open_pixels(request);
   data.notices.insert(data.notices.begin(), pipeline_.notices.begin(), pipeline_.notices.end());
   return data;
@@ -85,39 +96,45 @@ OpenedData DiffusionObjective::open_pixels(const DataRequest& request) const {
 
 OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
   const Config& config = request.config;
-  const auto cache =
-      std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
+  std::shared_ptr<const LatentCache> cache;  // null = each step encodes its rows
+  if (options_.unencoded == 0)
+    cache =
+        std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
   const auto pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
+  if (on_error_of(config.data) == data::OnError::Skip)
+    cache ? skip_unencoded(*pictures, *cache, data_keys_.mirror) : skip_broken(*pictures);
   require(!config.training.cuda_graph || pictures->buckets.size() == 1, "training",
           "cuda_graph needs batches of one size: got pictures in buckets; set data.buckets = 0, or "
           "training.cuda_graph = false");
   LatentOptions options{.noised = options_,
                         .vae = models::autoencoder_of(find_source(pipeline_.vae, built_in()).shape)};
+  if (!cache && pipeline_.reads_text())
+    options.captions = std::make_shared<const text::Captions>(text::make_captions(pipeline_.tokenizer));
   const bool has_prior = !data_keys_.prior.empty();
   // The loss is that of the pictures plus that of the prior, each a mean over its half of the batch.
   options.weight = has_prior ? 2 : 1;
-  OpenedData data{.class_names = pictures->class_names, .notices = pictures->files->take_notices()};
+  OpenedData data{.class_names = pictures->class_names};
+  const auto add_notices = [&](const DrawnPictures& drawn) {
+    for (const auto& lines : {drawn.files->take_notices(), drawn.notices})
+      data.notices.insert(data.notices.end(), lines.begin(), lines.end());
+  };
+  add_notices(*pictures);
   for (std::string& warning : caption_warnings(pipeline_, captions_of(config, pipeline_, {pictures.get()})))
     data.notices.push_back(std::move(warning));
   std::shared_ptr<const LatentSamples> prior;
   if (has_prior) {
     LatentOptions of_prior = options;
     of_prior.weight *= pipeline_.keys.prior_loss;
-    prior = std::make_shared<const LatentSamples>(
-        std::make_shared<DrawnPictures>(open_prior(config, data_keys_, pipeline_, *pictures)), cache, of_prior);
+    const auto class_pictures = std::make_shared<DrawnPictures>(open_prior(config, data_keys_, pipeline_, *pictures));
+    add_notices(*class_pictures);
+    prior = std::make_shared<const LatentSamples>(class_pictures, cache, of_prior);
   }
-  const tensor::ReplicaRows rows = config.replica_rows(request.replica);
-  const data::BatchOptions batches{.batch_size = rows.batch_size,
-                                   .rank = static_cast<int>(rows.replica),
-                                   .ranks = static_cast<int>(rows.replicas),
-                                   .micro_batches = rows.micro_batches,
-                                   .seed = static_cast<uint64_t>(config.training.seed),
-                                   .threads = static_cast<int>(std::min(config.data.threads, kMaxThreads))};
+  const int64_t threads = cache ? std::min(config.data.threads, kMaxThreads) : config.data.threads;
+  const data::BatchOptions batches = batch_options(config, request.replica, threads);
   auto reader =
       std::make_unique<data::BucketReader>(std::make_shared<const LatentSamples>(pictures, cache, options), prior,
                                            data::BucketReaderOptions{.batches = batches, .buckets = pictures->buckets});
-  if (pictures->buckets.size() > 1)
-    for (const std::string& line : reader->counts()) data.notices.push_back(line);
+  if (pictures->buckets.size() > 1) data.facts = reader->counts();
   data.stream = std::move(reader);
   if (!pictures->held_out.empty()) {
     options.noised = held_out_options();
@@ -135,6 +152,11 @@ NoisedOptions DiffusionObjective::held_out_options() const {
 }
 
 tensor::Batch DiffusionObjective::example(int64_t rows) const { return noised_batch(rows, options_, at::kMeta); }
+
+std::vector<std::string> DiffusionObjective::added_fields() const {
+  return options_.unencoded > 0 && pipeline_.reads_text() ? std::vector<std::string>{kText}
+                                                          : std::vector<std::string>();
+}
 
 void DiffusionObjective::check(const tensor::Batch& batch) const {
   const at::Tensor& noised = batch.at(kNoised);
@@ -221,6 +243,22 @@ std::vector<Metric> DiffusionObjective::metrics(const std::vector<double>& sums,
 std::unique_ptr<Objective> make_diffusion(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape) {
   return std::make_unique<DiffusionObjective>(config, tables, shape);
+}
+
+std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTables& tables,
+                                             const models::ModelShape& shape) {
+  if (!tables.data<DrawnDataKeys>().encodes_in_step()) return {};
+  const PipelineSource pipeline = pipeline_of_run(config, tables, shape);
+  std::vector<FurtherModel> encoders;
+  const auto add = [&](const char* name, const std::string& from) {
+    require(!find_source(from, built_in()).is_preset || pipeline.seed == static_cast<uint64_t>(config.training.seed),
+            "data", "latents = \"none\" with the random weights of ", from, " needs their training.seed, ",
+            pipeline.seed, ": got ", config.training.seed, "; set data.latents = \"auto\"");
+    encoders.push_back({.name = name, .axes = std::vector<std::string>(), .from = from});
+  };
+  if (pipeline.has_latents()) add(kVae, pipeline.vae);
+  if (pipeline.has_latents() && pipeline.reads_text()) add(kTextEncoder, pipeline.text_encoder);
+  return encoders;
 }
 
 }  // namespace colossal::run

@@ -42,6 +42,8 @@ class DiffusionObjective final : public Objective {
 
   OpenedData open(const DataRequest& request) const override;
   tensor::Batch example(int64_t rows) const override;
+  /// Returns the states of captions, if a step encodes its rows.
+  std::vector<std::string> added_fields() const override;
   void check(const tensor::Batch& batch) const override;
   /// Returns the number of rows that count.
   double weight(const tensor::Batch& batch) const override;

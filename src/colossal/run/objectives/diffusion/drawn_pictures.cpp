@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/input_file.h"
+#include "colossal/base/join.h"
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/data/pictures/picture_header.h"
@@ -66,6 +67,14 @@ std::vector<int64_t> numbers_in_model(const std::vector<std::string>& classes, c
   return numbers;
 }
 
+/// Returns CaptionedOptions::text_column.
+std::string caption_column(const DataConfig& data) {
+  if (data.text_columns == DataConfig().text_columns) return "";
+  require(data.text_columns.size() == 1, "data", "text_columns must name the one column that has the captions: got ",
+          join(data.text_columns));
+  return data.text_columns.front();
+}
+
 /// Opens the files of a path, and sets the label of each picture and the names of the classes.
 DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Config& config,
                          const PipelineSource& pipeline, const data::PictureSize& size) {
@@ -82,9 +91,12 @@ DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Con
       drawn.pictures.push_back({.label = numbers.at(static_cast<size_t>(folder->label(i)))});
     return drawn;
   }
-  drawn.files = data::open_captioned(
-      shapes ? concat("builtin-shapes:", *shapes + more_shapes) : path,
-      {.on_error = on_error_of(config.data), .width = size.width, .height = size.height, .seed = kShapeSeed});
+  drawn.files = data::open_captioned(shapes ? concat("builtin-shapes:", *shapes + more_shapes) : path,
+                                     {.on_error = on_error_of(config.data),
+                                      .text_column = caption_column(config.data),
+                                      .width = size.width,
+                                      .height = size.height,
+                                      .seed = kShapeSeed});
   drawn.pictures.resize(static_cast<size_t>(drawn.files->count()));
   if (pipeline.reads_text()) return drawn;
   drawn.class_names = data::shape_names();
@@ -170,20 +182,47 @@ DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const 
   DrawnPictures drawn = open_files(keys.prior, 0, config, pipeline, size_of_pictures(keys, pipeline));
   drawn.buckets = training.buckets;
   for (int64_t i = 0; i < drawn.files->count(); ++i) drawn.training.push_back(i);
+  if (on_error_of(config.data) == data::OnError::Skip) skip_broken(drawn);
   const data::BucketPictures shown = data::prior_of_buckets(
       drawn.buckets, data::pictures_of_buckets(drawn.buckets, trained_sizes(training)), trained_sizes(drawn));
   for (size_t bucket = 0; bucket < shown.size(); ++bucket)
-    for (const int64_t i : shown[bucket]) drawn.pictures[static_cast<size_t>(i)].crops.push_back(drawn.buckets[bucket]);
+    for (const int64_t i : shown[bucket]) {
+      const int64_t picture = drawn.training[static_cast<size_t>(i)];
+      drawn.pictures[static_cast<size_t>(picture)].crops.push_back(drawn.buckets[bucket]);
+    }
   identify(drawn, data::parse_builtin_shapes(keys.prior).has_value());
   return drawn;
 }
 
+void skip_broken(DrawnPictures& drawn, const std::function<bool(const DrawnPicture&)>& is_known) {
+  data::SkippedRecords skipped;
+  const auto is_broken = [&](int64_t index) {
+    if (is_known && is_known(drawn.at(index))) return false;
+    try {
+      data::decode_picture(drawn.files->bytes(index), drawn.files->at(index).name);
+      return false;
+    } catch (const Error& error) {
+      skipped.add(error.message());
+      return true;
+    }
+  };
+  std::erase_if(drawn.training, is_broken);
+  std::erase_if(drawn.held_out, is_broken);
+  drawn.notices = skipped.take_notices();
+  require(!drawn.training.empty(), "data", "there must be pictures to train with: got none that can be decoded; ",
+          join(drawn.notices, "; "));
+}
+
 at::Tensor pixels_of(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
-  const std::string& name = drawn.files->at(index).name;
-  data::Crop part;
-  const data::Picture picture = data::decode_picture(
-      drawn.files->bytes(index), name,
-      [&](int64_t width, int64_t height) { return part = data::middle_crop({width, height}, crop); });
+  data::Crop part{};
+  data::Picture picture;
+  try {
+    picture = data::decode_picture(
+        drawn.files->bytes(index), drawn.files->at(index).name,
+        [&](int64_t width, int64_t height) { return part = data::middle_crop({width, height}, crop); });
+  } catch (const Error& error) {
+    throw Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\""));
+  }
   data::Picture result = data::resample(picture, part.box, crop.width, crop.height);
   return at::from_blob(result.rgb.data(), {crop.height, crop.width, 3}, at::kByte)
       .permute({2, 0, 1})

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ struct DrawnPictures {
   std::vector<int64_t> training, held_out{};  ///< their indices; held_out is empty if the run does not evaluate
   std::vector<data::PictureSize> buckets{};   ///< sizes of the crops of training
   std::vector<std::string> class_names{};     ///< of a folder of classes or of drawn shapes
+  std::vector<std::string> notices{};         ///< lines for the user about pictures that skip_broken() left out
 
   const DrawnPicture& at(int64_t index) const { return pictures.at(static_cast<size_t>(index)); }
 };
@@ -51,7 +53,8 @@ struct DrawnPictures {
 DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 /// Opens data.prior, all of whose pictures are shown, in the buckets of the pictures of `training`
-/// (data::prior_of_buckets). Requires: data.prior is set.
+/// (data::prior_of_buckets). With data.on_error = "skip" each is decoded, and those that cannot be are left out, because
+/// others may then show in their bucket. Requires: data.prior is set.
 DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
                          const DrawnPictures& training);
 
@@ -59,8 +62,12 @@ DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const 
 /// Errors ("data"): no width and height; sides off the grid of the model, with the nearest.
 data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
-/// Decodes a picture and resamples the part around its middle to `crop`, [3, h, w] in [-1, 1]. Errors ("data", "file"):
-/// those of bytes() and decode_picture().
+/// Leaves out pictures that cannot be decoded, with notices. `is_known`: returns true for a picture that was decoded
+/// before; null = none was. Errors ("data"): no picture of training is left. Cost: decodes the others.
+void skip_broken(DrawnPictures& pictures, const std::function<bool(const DrawnPicture&)>& is_known = {});
+
+/// Decodes a picture and resamples the part around its middle to `crop`, [3, h, w] in [-1, 1]. Errors ("data"), with
+/// the name of the file: those of bytes() and decode_picture().
 at::Tensor pixels_of(const DrawnPictures& pictures, int64_t index, const data::PictureSize& crop);
 
 }  // namespace colossal::run

@@ -33,6 +33,10 @@ class LatentCache {
   LatentCache(std::string folder, LatentCacheKey key);
 
   bool has_picture(const std::string& id) const { return has(id); }
+  /// Returns true if the cache has a picture and, if asked for, its mirror image.
+  bool has_picture(const std::string& id, bool with_mirrored) const {
+    return has(id) && (!with_mirrored || has(mirrored_name(id)));
+  }
   bool has_caption(const std::string& caption) const { return has(name_of(caption)); }
   /// Returns the mean and the log-variance of a latent, [2 C, h, w]: a read-only view of the file. `mirrored`: those of
   /// the picture mirrored left to right. Errors ("data"): the cache lacks it.

@@ -6,12 +6,16 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
-#include "colossal/base/error.h"
-#include "colossal/base/seed.h"
 #include "colossal/models/autoencoder.h"
-#include "colossal/ops/random.h"
+#include "colossal/run/objectives/sample_noise.h"
 
 namespace colossal::run {
+
+at::Tensor drawn_latent(const models::AutoencoderSizes& sizes, const at::Tensor& moments, const at::Tensor& noise) {
+  const at::Tensor mean = moments.narrow(0, 0, sizes.channels);
+  if (!noise.defined()) return models::latent_of(sizes, mean);
+  return models::latent_of(sizes, mean + at::exp(moments.narrow(0, sizes.channels, sizes.channels) / 2) * noise);
+}
 
 LatentSamples::LatentSamples(std::shared_ptr<const DrawnPictures> pictures, std::shared_ptr<const LatentCache> cache,
                              const LatentOptions& options)
@@ -38,28 +42,36 @@ tensor::Batch LatentSamples::make(int64_t rows, const data::PictureSize& bucket)
   NoisedOptions options = noiser_.options();
   options.height = bucket.height / options_.vae.factor;
   options.width = bucket.width / options_.vae.factor;
-  return noised_batch(rows, options);
+  const tensor::Batch batch = noised_batch(rows, options);
+  return options.unencoded > 0 ? batch.without(kText) : batch;
+}
+
+at::Tensor LatentSamples::ids_of(const std::string& caption) const {
+  return at::tensor((*options_.captions)(caption).ids, at::kLong);
 }
 
 void LatentSamples::fill(int64_t index, uint64_t seed, const data::PictureSize& bucket, tensor::Batch& batch,
                          int64_t row) const {
   const DrawnPicture& drawn = pictures_->at(picture(index));
   const uint64_t own = noiser_.seed_of(index, seed);
-  const at::Tensor moments = cache_->picture(drawn.id(bucket), noiser_.is_mirrored(own));
-  const int64_t channels = options_.vae.channels;
-  at::Tensor sample = moments.narrow(0, 0, channels);
-  if (!noiser_.options().is_held_out) {
-    const std::vector<int64_t> sizes = sample.sizes().vec(), start(sizes.size(), 0);
-    at::Tensor noise = at::empty(sizes, at::kFloat);
-    ops::fill_normal(noise, sizes, start, start, sizes, derive_seed(own, "latent"), 1);
-    sample = sample + at::exp(moments.narrow(0, channels, channels) / 2) * noise;
-  }
+  const NoisedOptions& options = noiser_.options();
+  const std::vector<int64_t> sizes = batch.at(kNoised).sizes().slice(1).vec();
+  const at::Tensor noise = options.is_held_out ? at::Tensor() : normal_of(own, "latent", sizes);
+  const bool is_mirrored = noiser_.is_mirrored(own), reads_text = options.text > 0;
+  const std::string& caption = pictures_->files->at(picture(index)).caption;
   Told told{.label = drawn.label};
-  if (noiser_.options().text > 0) {
-    told.text = cache_->caption(pictures_->files->at(picture(index)).caption);
-    told.empty = cache_->caption("");
+  at::Tensor latent;
+  if (options.unencoded > 0) {
+    const at::Tensor pixels = pixels_of(*pictures_, picture(index), bucket);
+    batch.at(kPixels).select(0, row).copy_(is_mirrored ? pixels.flip({2}) : pixels);
+    if (noise.defined()) batch.at(kSampleNoise).select(0, row).copy_(noise);
+    if (reads_text) told.text = ids_of(caption), told.empty = ids_of("");
+    latent = at::zeros(sizes, at::kFloat);
+  } else {
+    if (reads_text) told.text = cache_->caption(caption), told.empty = cache_->caption("");
+    latent = drawn_latent(options_.vae, cache_->picture(drawn.id(bucket), is_mirrored), noise);
   }
-  noiser_.fill(models::latent_of(options_.vae, sample), told, index, own, batch, row);
+  noiser_.fill(latent, told, index, own, batch, row);
   if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);
 }
 

@@ -1,4 +1,4 @@
-// Samples of latents and captions for a model that draws, from a cache.
+// Samples of latents and captions for a model that draws, from a cache, or of pictures that a step encodes.
 //
 //   const auto training = std::make_shared<LatentSamples>(pictures, cache, options);
 //   data::BucketReader reader(training, nullptr, {.batches = {...}, .buckets = pictures->buckets});
@@ -17,17 +17,24 @@
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latent_cache.h"
 #include "colossal/run/objectives/diffusion/noised_samples.h"
+#include "colossal/text/captions.h"
 
 namespace colossal::run {
+
+/// Returns the latent that a denoiser reads, from the mean and the log-variance [2 C, h, w] of an autoencoder: a sample of
+/// standard normal `noise` [C, h, w], or the mean without it.
+at::Tensor drawn_latent(const models::AutoencoderSizes& sizes, const at::Tensor& moments, const at::Tensor& noise);
 
 /// Options of LatentSamples.
 struct LatentOptions {
   NoisedOptions noised;  ///< without height and width, which are those of buckets
   models::AutoencoderSizes vae;
-  double weight = 1;  ///< of each row
+  double weight = 1;                                 ///< of each row
+  std::shared_ptr<const text::Captions> captions{};  ///< of rows that a step encodes, if the model reads text
 };
 
-/// The pictures of training, or those held out. A held-out picture has the mean of its latent.
+/// The pictures of training, or those held out. A held-out picture has the mean of its latent. Rows that a step encodes
+/// draw the same numbers as others, and need no cache (null).
 class LatentSamples final : public data::SizedSamples {
  public:
   LatentSamples(std::shared_ptr<const DrawnPictures> pictures, std::shared_ptr<const LatentCache> cache,
@@ -44,6 +51,7 @@ class LatentSamples final : public data::SizedSamples {
   const std::vector<int64_t>& indices() const {
     return noiser_.options().is_held_out ? pictures_->held_out : pictures_->training;
   }
+  at::Tensor ids_of(const std::string& caption) const;
   int64_t picture(int64_t index) const { return indices().at(static_cast<size_t>(index)); }
 
   std::shared_ptr<const DrawnPictures> pictures_;

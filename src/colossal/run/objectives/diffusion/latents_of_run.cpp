@@ -22,9 +22,8 @@ std::string weights_of(const std::string& part, uint64_t seed) {
 }  // namespace
 
 std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys) {
-  require(keys.latents != "none" && !keys.latents.empty(), "data",
-          "latents must be \"auto\" or a folder, because pictures are encoded before training: got \"", keys.latents,
-          "\"; set data.latents = \"auto\"");
+  require(!keys.encodes_in_step() && !keys.latents.empty(), "data", "latents must be \"auto\" or a folder: got \"",
+          keys.latents, "\"; set data.latents = \"auto\"");
   return keys.latents == "auto" ? config.run.folder + "/latents" : keys.latents;
 }
 
@@ -32,6 +31,10 @@ LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeli
   return {.vae = weights_of(pipeline.vae, pipeline.seed),
           .text_encoder = weights_of(pipeline.text_encoder, pipeline.seed),
           .dtype = config.precision.mode == "fp64" ? "F64" : "F32"};
+}
+
+void skip_unencoded(DrawnPictures& pictures, const LatentCache& cache, bool mirror) {
+  skip_broken(pictures, [&](const DrawnPicture& one) { return cache.has_picture(one.id(one.crops.front()), mirror); });
 }
 
 std::vector<std::string> captions_of(const Config& config, const PipelineSource& pipeline,

@@ -18,6 +18,10 @@ std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys);
 /// Errors: those of find_source() and checksum_of().
 LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeline);
 
+/// Leaves out the pictures that a filled cache lacks because they cannot be decoded: skip_broken(). `mirror`: the cache
+/// must also have their mirror images.
+void skip_unencoded(DrawnPictures& pictures, const LatentCache& cache, bool mirror);
+
 /// Returns the captions whose states a run needs: those of the pictures, the empty one and training.sample_prompt; none
 /// for a model that reads no text.
 std::vector<std::string> captions_of(const Config& config, const PipelineSource& pipeline,

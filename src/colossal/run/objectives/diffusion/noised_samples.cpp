@@ -33,6 +33,9 @@ void mix_into(tensor::Batch& batch, const char* field, int64_t row, const noise:
   batch.at(field).select(0, row).copy_(factors.signal * x + factors.noise * y);
 }
 
+/// Returns the field that tells a row its caption.
+const char* caption_field(const NoisedOptions& options) { return options.unencoded > 0 ? kIds : kText; }
+
 void set(tensor::Batch& batch, const char* field, int64_t row, double value) {
   batch.at(field).mutable_data_ptr<float>()[row] = static_cast<float>(value);
 }
@@ -54,7 +57,30 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
   batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/-1});
   if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
+  if (o.unencoded == 0) return batch;
+  batch.add(kPixels, {at::zeros({rows, 3, o.unencoded * o.height, o.unencoded * o.width}, numbers), dims});
+  if (o.text > 0)
+    batch.add(kIds, {at::zeros({rows, kCaptionTokens}, numbers.dtype(at::kLong)), {Dim::Row, Dim::Other}});
+  batch.add(kSampleNoise, {at::zeros(sizes, numbers), dims});
+  batch.add(kSignals, {at::zeros({rows, 2}, numbers.dtype(at::kDouble)), {Dim::Row, Dim::Other}});
   return batch;
+}
+
+tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text) {
+  tensor::Batch complete = batch;
+  for (const char* name : {kPixels, kIds, kSampleNoise, kSignals}) complete = complete.without(name);
+  const auto add_signal = [&](const char* name, int64_t which) {
+    const tensor::Field& noise = batch.field(name);
+    const at::Tensor factors = batch.at(kSignals).select(1, which).to(latents.options()).view({-1, 1, 1, 1});
+    const at::Tensor mixed = factors * latents + noise.tensor.to(latents.device());
+    complete = complete.with(name, {mixed.to(at::kFloat), noise.dims});
+  };
+  add_signal(kNoised, 0);
+  add_signal(kTargets, 1);
+  if (batch.find(kPictures).defined())
+    complete = complete.with(kPictures, {latents.to(at::kFloat), batch.field(kPictures).dims});
+  if (text.defined()) complete = complete.with(kText, {text.to(at::kFloat), {Dim::Row, Dim::Other, Dim::Feature}});
+  return complete;
 }
 
 Noiser::Noiser(const NoisedOptions& options)
@@ -96,7 +122,7 @@ void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, ui
   mix_into(batch, kTargets, row, wanted, picture, noise);
   const bool is_dropped = is_trained && uniform_of(own_seed, "label") < keys.drop_label;
   if (options_.text > 0)
-    batch.at(kText).select(0, row).copy_(is_dropped ? told.empty : told.text);
+    batch.at(caption_field(options_)).select(0, row).copy_(is_dropped ? told.empty : told.text);
   else
     batch.at(kClasses).mutable_data_ptr<int64_t>()[row] = is_dropped ? options_.null_class : told.label;
   const double snr = std::pow(level.mix.signal / level.mix.noise, 2);
@@ -104,6 +130,10 @@ void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, ui
   set(batch, kWeights, row, noise::min_snr_weight(target_, snr, keys.min_snr));
   set(batch, kLevels, row, share);
   if (options_.has_pictures) batch.at(kPictures).select(0, row).copy_(picture);
+  if (options_.unencoded == 0) return;
+  double* signals = batch.at(kSignals).mutable_data_ptr<double>() + 2 * row;
+  signals[0] = scale * level.mix.signal;
+  signals[1] = wanted.signal;
 }
 
 void NoisedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {

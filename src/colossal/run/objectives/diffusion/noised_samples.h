@@ -15,6 +15,13 @@
 //   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows; -1 = the row does
 //             not count, because it only fills up the last batch of an evaluation
 //   pictures  fp32 [B, C, h, w]: the picture, if the model also predicts a variance
+//
+// Rows that a step encodes (NoisedOptions::unencoded) have the noise alone as noised and targets, no text, and besides:
+//   pixels        fp32 [B, 3, H, W]: the picture in [-1, 1]
+//   ids           int64 [B, T]: the tokens of the caption, or of the empty one where it was dropped
+//   sample_noise  fp32 [B, C, h, w]: of which the latent is drawn (drawn_latent()); 0 = its mean
+//   signals       fp64 [B, 2]: the factors of the latent in noised and in targets
+// with_latents() completes them.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -33,7 +40,8 @@ namespace colossal::run {
 
 /// Names of the fields.
 inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "classes", kText[] = "text",
-                      kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures";
+                      kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures",
+                      kPixels[] = "pixels", kIds[] = "ids", kSampleNoise[] = "sample_noise", kSignals[] = "signals";
 
 /// Options of NoisedSamples.
 struct NoisedOptions {
@@ -43,16 +51,23 @@ struct NoisedOptions {
   int64_t text = 0;           ///< features of text states; 0 = the model is told a class
   bool has_pictures = false;  ///< true = the field "pictures"
   bool mirror = false;        ///< true = every second picture on average is mirrored left to right
+  int64_t unencoded = 0;      ///< pixels of a side of a cell, of rows that a step encodes; 0 = the rows are encoded
   bool is_held_out = false;   ///< true = noise, time and label of a sample depend on its index alone
 };
 
 /// Returns a batch of those fields, zeros. `device` may be meta.
 tensor::Batch noised_batch(int64_t rows, const NoisedOptions& options, at::Device device = at::kCPU);
 
+/// Completes a batch of rows that a step encodes, in fp32 on the device of the results: `latents` [B, C, h, w] as the
+/// model reads them, and the states of its ids, `text` [B, T, F], or an undefined tensor for a model that reads none. In
+/// one process on a CPU the fields are, bit for bit, those that Noiser::fill() writes for the same results.
+tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text);
+
 /// Number of tokens of a caption.
 inline constexpr int64_t kCaptionTokens = 77;
 
-/// What a row is told: a class, or the states of its caption and of the empty one, [77, features].
+/// What a row is told: a class, or the states of its caption and of the empty one, [77, features], or their ids [77] if a
+/// step encodes the row.
 struct Told {
   int64_t label = 0;
   at::Tensor text{}, empty{};
@@ -69,7 +84,7 @@ class Noiser {
   uint64_t seed_of(int64_t index, uint64_t seed) const;
   /// Returns true if the picture is shown mirrored.
   bool is_mirrored(uint64_t own_seed) const;
-  /// Fills row `row` of noised_batch() with a picture [C, h, w].
+  /// Fills row `row` of noised_batch() with a picture [C, h, w]; with zeros, if a step encodes the row.
   void fill(const at::Tensor& picture, const Told& told, int64_t index, uint64_t own_seed, tensor::Batch& batch,
             int64_t row) const;
 
