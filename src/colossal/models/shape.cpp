@@ -16,7 +16,10 @@ bool ModelShape::operator==(const ModelShape& other) const {
   };
   const bool same = architecture && other.architecture ? architecture->name == other.architecture->name
                                                        : architecture == other.architecture;
-  return same && sizes(*this) == sizes(other) && outputs() == other.outputs() && has_values() == other.has_values();
+  const auto mine = part<OwnTextEncoder>().shape, theirs = other.part<OwnTextEncoder>().shape;
+  const bool same_text = mine == theirs || (mine && theirs && *mine == *theirs);
+  return same && same_text && sizes(*this) == sizes(other) && outputs() == other.outputs() &&
+         has_values() == other.has_values();
 }
 
 Task ModelShape::task() const {

@@ -1,12 +1,15 @@
-// Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes and ValueSizes;
-// without them a model has the defaults.
+// Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes, ValueSizes and
+// OwnTextEncoder; without them a model has the defaults.
 //
 //   shape.set(models::MixtureSizes{.experts = 8});
 //   if (shape.part<models::MixtureSizes>().experts > 0) ...
 #pragma once
 #include <cstdint>
+#include <memory>
 
 namespace colossal::models {
+
+struct ModelShape;
 
 /// A language model whose result for a token may depend on the length of its text (rotary positions of types dynamic
 /// and longrope).
@@ -73,6 +76,11 @@ struct TextEncoderSizes {
   int64_t features = 0;    ///< of a token's state; 0 = another kind of model
   int64_t projection = 0;  ///< features of the projection of pooled states; 0 = none
   int64_t end_id = 0;      ///< id of the token that is pooled; 2 = the token of the largest id is
+};
+
+/// A denoiser whose first blocks are its text encoder (models/with_text_encoder.h).
+struct OwnTextEncoder {
+  std::shared_ptr<const ModelShape> shape{};  ///< null = it reads states of captions
 };
 
 /// A model whose attention reads latents (nn/latent_heads.h).

@@ -9,6 +9,7 @@
 #include "colossal/models/built_in.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/unet_parts.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/convolution.h"
@@ -107,7 +108,7 @@ void settle(ModelShape& s) {
   check(own);
   require(s.dropout == 0, "model", "a UNet has no dropout: got ", s.dropout, "; set model.dropout = 0");
   s.hidden = own.features.front();
-  s.layers = static_cast<int64_t>(unet_parts(own).size());
+  s.layers = text_encoder_blocks(s) + static_cast<int64_t>(unet_parts(own).size());
   s.positions = own.height * own.width;
   s.tied = false;
   s.set(DenoiserSizes{.channels = own.outputs,
@@ -347,11 +348,12 @@ State pixels_state(std::string name, std::function<std::pair<int64_t, int64_t>(i
           }};
 }
 
-std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& parts) {
+/// `first`: number of the block that is the first part.
+std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& parts, int64_t first) {
   using tensor::Dim;
   using Sizes = std::vector<int64_t>;
-  const auto of_part = [parts](int64_t block) {
-    const UnetPart& part = parts[std::max<int64_t>(block, 0)];
+  const auto of_part = [parts, first](int64_t block) {
+    const UnetPart& part = parts[std::max<int64_t>(block - first, 0)];
     return std::pair(part.out, part.level);
   };
   std::vector<State> states{pixels_state("hidden", of_part)};
@@ -360,11 +362,13 @@ std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& 
                     .sizes = [features = condition_features(own)](const nn::ForwardContext& step, int64_t) -> Sizes {
                       return {step.batch->rows(), features};
                     }});
-  states.push_back(
-      {.name = "text",
-       .dims = {Dim::Row, Dim::Other, Dim::Feature},
-       .sizes = [](const nn::ForwardContext& step, int64_t) { return step.batch->at("text").sizes().vec(); },
-       .has_gradient = false});  // it is a field
+  states.push_back({.name = "text",
+                    .dims = {Dim::Row, Dim::Other, Dim::Feature},
+                    .sizes = [features = own.text, first](const nn::ForwardContext& step, int64_t) -> Sizes {
+                      if (first == 0) return step.batch->at("text").sizes().vec();
+                      return {step.batch->rows(), step.batch->at("ids").size(1), features};
+                    },
+                    .has_gradient = first > 0});  // else it is a field
   const auto add_skip = [&](int64_t features, int64_t level) {
     states.push_back(
         pixels_state(concat("skip.", states.size() - kUnetSkips), [=](int64_t) { return std::pair(features, level); }));
@@ -394,15 +398,26 @@ models::Block make_block(const ModelShape& s, const UnetPart& part, const std::s
   }
 }
 
-Embed make_embed(const UnetSizes& own, nn::Layers& layers) {
+/// Returns what reads the states of captions from their field.
+Embed::OfOne field_of_text(nn::Layers& layers) {
+  return [part = layers.field_part(), dtype = layers.parameters().options().dtype](const tensor::Batch& batch,
+                                                                                   const nn::ForwardContext& step) {
+    return part(batch.field("text"), step).to(dtype);
+  };
+}
+
+Embed make_embed(const ModelShape& s, Model& model, nn::Layers& layers) {
+  const auto own = s.own.as<UnetSizes>();
   const std::shared_ptr<nn::PictureEmbedding> conv =
       layers.picture_embedding("pictures", own.channels, own.features.front(), 3, of_inputs(own.channels * 3 * 3));
   const auto conditioning = std::make_shared<const Conditioning>(own, layers);
-  const auto embed = [conv, conditioning, part = layers.field_part(), dtype = layers.parameters().options().dtype](
-                         States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
+  const auto encoder = s.part<OwnTextEncoder>().shape;
+  const Embed::OfOne text = encoder ? add_text_encoder(*encoder, kUnetText, model, layers) : field_of_text(layers);
+  const auto embed = [conv, conditioning, text, part = layers.field_part()](States& states, const tensor::Batch& batch,
+                                                                            const nn::ForwardContext& step) {
     states[kUnetSkips] = conv->forward(part(batch.field("noised"), step), ops::Window::same(3));
     states[kUnetCondition] = conditioning->forward(batch, step);
-    states[kUnetText] = part(batch.field("text"), step).to(dtype);
+    states[kUnetText] = text(batch, step);
   };
   return Embed({kUnetSkips, kUnetCondition, kUnetText}, embed);
 }
@@ -413,12 +428,13 @@ Model make(const ModelShape& s, nn::Layers& layers) {
           "parallel.sequence and parallel.tensor.sequence");
   const auto own = s.own.as<UnetSizes>();
   const std::vector<UnetPart> parts = unet_parts(own);
+  const int64_t first = text_encoder_blocks(s);
   Model model;
-  model.fields = {"noised", "times", "text"};
-  model.states = states_of(own, parts);
-  model.embed = make_embed(own, layers);
-  for (size_t i = 0; i < parts.size(); ++i)
-    model.blocks.push_back(make_block(s, parts[i], concat("blocks.", i), layers));
+  model.fields = {"noised", "times", first > 0 ? "ids" : "text"};
+  model.states = states_of(own, parts, first);
+  model.embed = make_embed(s, model, layers);
+  for (const UnetPart& part : parts)
+    model.blocks.push_back(make_block(s, part, concat("blocks.", model.blocks.size()), layers));
   const auto end = std::make_shared<const End>(s, layers);
   model.norm = models::Block({kUnetHidden}, {kUnetHidden}, [end](States& states, const nn::ForwardContext& step) {
     states[kUnetHidden] = end->forward(states[kUnetHidden], step);

@@ -8,6 +8,7 @@
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/unet_parts.h"
+#include "colossal/models/with_text_encoder.h"
 
 namespace colossal::models {
 
@@ -135,6 +136,8 @@ std::vector<nn::ExternalName> layers_of_parts() {
 }  // namespace unet
 
 std::vector<nn::ExternalName> unet_diffusers_names(const ModelShape& shape) {
+  if (text_encoder_blocks(shape) > 0)
+    return names_with_text_encoder(shape, unet_diffusers_names(without_text_encoder(shape)));
   const std::vector<UnetPart> parts = unet_parts(shape.own.as<UnetSizes>());
   FolderNames table{.outside = {{"pictures", {"conv_in"}},
                                 {"time.linear_1", {"time_embedding.linear_1"}},
