@@ -78,7 +78,10 @@ TEST_F(PipelineFiles, ReadBackWhatWasWritten) {
   PeftConfig config{.rank = 2, .alpha = 6};
   config.ranks = {{"down.conv1", 4}};
   for (const PipelineForm form : {PipelineForm::Peft, PipelineForm::Kohya}) {
-    write_pipeline_file(folder_ / "", "unet", config, {{"down.conv1", convolution}, {"down.to_q", linear}}, form);
+    write_pipeline_file(folder_ / "",
+                        {{"unet", {config, {{"down.conv1", convolution}, {"down.to_q", linear}}}},
+                         {"text_encoder", {{.rank = 2, .alpha = 2}, {{"text_model.q_proj", linear}}}}},
+                        form);
     const SafetensorsReader reader(find_pipeline_file(folder_ / ""));
     const bool is_kohya = form == PipelineForm::Kohya;
     EXPECT_EQ(
@@ -89,6 +92,7 @@ TEST_F(PipelineFiles, ReadBackWhatWasWritten) {
     EXPECT_TRUE(at::equal(read.a, convolution.a) && at::equal(read.b, convolution.b));
     EXPECT_EQ(read.scale, 1.5);
     EXPECT_EQ(folder.layers().at(is_kohya ? "lora_unet_down_to_q" : "unet.down.to_q").scale, 3);
+    EXPECT_EQ(folder.layers().at(is_kohya ? "lora_te_text_model_q_proj" : "text_encoder.text_model.q_proj").scale, 1);
   }
 }
 

@@ -187,7 +187,7 @@ TEST_F(Drawers, BeginFromAPictureByTheStrength) {
 // The first sample is the picture at the level of the first step, so noise alone that is equal draws the same.
 TEST_F(Drawers, NoiseAPictureAsTheFirstStepSays) {
   load(1, [](const Loaded& loaded, int) {
-    const at::Tensor told = loaded.parts.states("a star", 0).unsqueeze(0);
+    const at::Tensor told = loaded.parts.told("a star", 0).unsqueeze(0);
     const at::Tensor pictures = at::randn({1, 4, 8, 8}, at::kDouble), noise = at::randn({1, 4, 8, 8}, at::kDouble);
     for (const char* sampler : {"ddim", "euler", "dpm++2m"})
       for (const double strength : {1.0, 0.5}) {
@@ -206,7 +206,7 @@ TEST_F(Drawers, NoiseAPictureAsTheFirstStepSays) {
 
 TEST_F(Drawers, KeepWhatTheMaskCoversWithEverySampler) {
   load(1, [](const Loaded& loaded, int) {
-    const at::Tensor told = loaded.parts.states("a star", 0).unsqueeze(0);
+    const at::Tensor told = loaded.parts.told("a star", 0).unsqueeze(0);
     const at::Tensor pictures = at::randn({1, 4, 8, 8}, at::kDouble);
     at::Tensor mask = at::zeros({1, 1, 8, 8}, at::kDouble);
     mask.narrow(3, 0, 4).fill_(1);
@@ -237,7 +237,7 @@ TEST_F(Drawers, RefuseWhatThePipelineCannotDo) {
   EXPECT_THAT(refused({.prompt = "x", .negative = "y", .guidance = 1}), HasSubstr("got guidance 1"));
   EXPECT_THAT(refused({.prompt = "x", .size = "1x16"}), HasSubstr("the nearest is 2x16"));
   load(1, [](const Loaded& loaded, int) {
-    EXPECT_THAT(test::thrown_message([&] { loaded.parts.states("x", 2); }), HasSubstr("clip"));
+    EXPECT_THAT(test::thrown_message([&] { loaded.parts.told("x", 2); }), HasSubstr("clip"));
     run::PipelineSource other = loaded.source;
     const auto refused_parts = [&] {
       return test::thrown_message([&] {

@@ -263,11 +263,11 @@ def with_adapters(model, targets):
     return model
 
 
-def drawn(adapters):
+def drawn(adapters, source=folder):
     """Draws with adapters and returns the pixels."""
     from PIL import Image
     out = interop.temp_dir / "adapted.png"
-    interop.colossal("draw", "--from", folder, "--prompt", "a red circle", "--steps", 5, "--guidance", 3,
+    interop.colossal("draw", "--from", source, "--prompt", "a red circle", "--steps", 5, "--guidance", 3,
                      "--latents", interop.temp_dir / "latents.safetensors", "--to", out,
                      *(word for adapter in adapters for word in ("--adapter", adapter)))
     return np.asarray(Image.open(out)).astype(int)
@@ -304,13 +304,16 @@ def adapters():
     interop.colossal("train", interop.source_dir / "examples/sd_lora.toml", f"--run.folder={run}",
                      f"--model.from={folder}", "--data.path=builtin-shapes:16", "--data.held_out=0",
                      "--data.size=16,16", "--adapter.alpha=6",
-                     '--adapter.targets=["to_q", "to_out.0", "ff.net.0.proj", "conv1", "conv2"]',
+                     '--adapter.targets=["to_q", "to_out.0", "ff.net.0.proj", "conv1", "conv2", "fc1", "fc2"]',
+                     "--adapter.text_encoder=true",
                      "--training.steps=3", "--training.batch_size=4", "--training.evaluate_every=0",
                      "--optimizer.warmup_steps=0", "--optimizer.learning_rate=0.1")
     ours = drawn([run])
     for form in ("peft", "kohya"):
         out = interop.temp_dir / f"lora-{form}"
         interop.colossal("export", "--from", run, "--adapter-only", "--adapter-form", form, "--to", out)
+        keys = load_file(out / "pytorch_lora_weights.safetensors").keys()
+        assert any(key.startswith(("text_encoder.text_model.", "lora_te_text_model_")) for key in keys), form
         again = diffusers.StableDiffusionPipeline.from_pretrained(folder, safety_checker=None)
         again.set_progress_bar_config(disable=True)
         again.load_lora_weights(out)
@@ -319,6 +322,14 @@ def adapters():
         for got in (ours, drawn([out])):
             assert np.abs(got - wanted).max() <= 1, (form, np.abs(got - wanted).max())
         print("our adapters as", form, "are off by", np.abs(ours - wanted).max())
+    out = interop.temp_dir / "lora-merged"
+    interop.colossal("export", "--from", run, "--to", out)
+    again = diffusers.StableDiffusionPipeline.from_pretrained(out, safety_checker=None)
+    again.set_progress_bar_config(disable=True)
+    wanted = drawn_by_diffusers(again)
+    for got in (ours, drawn([], run)):
+        assert np.abs(got - wanted).max() <= 1, np.abs(got - wanted).max()
+    print("our adapters merged into both models are off by", np.abs(ours - wanted).max())
 
 
 parts()

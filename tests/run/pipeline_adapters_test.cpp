@@ -5,10 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "support/thrown_message.h"
 
@@ -93,6 +99,54 @@ TEST(PipelineAdapters, GoToTheTextEncoderThatTheyName) {
     EXPECT_EQ(adapters_of_part(folder, of_text, text).size(), 1u) << prefix;
     EXPECT_TRUE(adapters_of_part(folder, of_unet, unet).empty());
   }
+}
+
+TEST(PipelineAdapters, MayHaveMagnitudesOfLinearLayersAlone) {
+  const models::ModelShape shape = shape_of("sd-1.5-tiny");
+  const AdapterModules modules(shape);
+  const auto adapters = [&](const std::string& name) {
+    PeftFolder whole = folder_of(modules, with_prefix);
+    PeftLayer layer = whole.layers().at("unet." + name);
+    layer.magnitude = at::ones({layer.b.size(0)});
+    const PeftFolder folder =
+        PeftFolder::of_pipeline({.rank = 2, .alpha = 1, .magnitudes = true}, {{"unet." + name, layer}});
+    return adapters_of_part(folder, modules, shape);
+  };
+  EXPECT_TRUE(adapters("mid_block.attentions.0.transformer_blocks.0.attn1.to_q").front().layer.magnitude.defined());
+  EXPECT_THAT(test::thrown_message([&] { adapters("mid_block.resnets.0.conv1"); }),
+              HasSubstr("adapters of convolutions must have no magnitudes: got some for unet.mid_block"));
+}
+
+// The text encoder is then within the denoiser.
+TEST(PipelineAdapters, GoToBothPartsOfOneModel) {
+  const models::ModelShape text = shape_of("clip-text-tiny");
+  const models::ModelShape both = models::with_text_encoder(shape_of("sd-1.5-tiny"), text);
+  const AdapterModules modules(both);
+  for (const char* name : {"text_encoder.text_model.encoder.layers.0.self_attn.q_proj",
+                           "lora_te_text_model_encoder_layers_0_self_attn_q_proj",
+                           "unet.mid_block.attentions.0.transformer_blocks.0.attn1.to_q"}) {
+    const bool is_text = std::string(name).find("q_proj") != std::string::npos;
+    const PeftLayer layer{.a = at::ones({1, 64}), .b = at::ones({64, 1}), .rank = 1};
+    const auto found =
+        adapters_of_part(PeftFolder::of_pipeline({.rank = 1, .alpha = 1}, {{name, layer}}), modules, both);
+    ASSERT_EQ(found.size(), 1u) << name;
+    const LinearModule& module = modules.linear()[found.front().module];
+    EXPECT_EQ(module.weight.starts_with("blocks.0.attention.qkv"), is_text) << module.weight;
+    EXPECT_EQ(index_in_part(module.name, AdapterModules(text), text).has_value(), is_text);
+  }
+}
+
+TEST(PipelineAdapters, NeedTargetsInTheTextEncoderThatTheyTrain) {
+  const models::ModelShape unet = shape_of("sd-1.5-tiny"),
+                           both = models::with_text_encoder(unet, shape_of("clip-text-tiny"));
+  const auto refusal = [](LowRankKeys keys, const models::ModelShape& shape) {
+    keys.rank = 2, keys.text_encoder = true;
+    return test::thrown_message([&] { low_rank_adapter(keys, shape); });
+  };
+  EXPECT_EQ(refusal({.kind = "lora", .targets = {"to_q", "q_proj"}}, both), "");
+  EXPECT_THAT(refusal({.kind = "lora", .targets = {"to_q"}}, both), HasSubstr("add q_proj, k_proj, v_proj, out_proj"));
+  EXPECT_THAT(refusal({.kind = "dora", .targets = {"q_proj"}}, both), HasSubstr("got kind dora"));
+  EXPECT_THAT(refusal({.kind = "lora", .targets = {"to_q"}}, unet), HasSubstr("draws what captions say: got a unet"));
 }
 
 TEST(PipelineAdapters, RefuseLayersOfOtherModels) {

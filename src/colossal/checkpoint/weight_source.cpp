@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <functional>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
@@ -35,6 +37,37 @@ class WeightsInMemory final : public WeightSource {
   std::map<std::string, TensorEntry> table_;
 };
 
+/// Several sources as one. The tensors of some have other names here than in their own source.
+class JoinedWeights final : public WeightSource {
+ public:
+  using NameHere = std::function<std::string(const std::string& name)>;
+
+  void add(std::unique_ptr<WeightSource> source, const NameHere& name_here) {
+    for (const auto& [name, entry] : source->entries()) {
+      const std::string here = name_here(name);
+      entries_[here] = entry;
+      places_[here] = {source.get(), name};
+    }
+    sources_.push_back(std::move(source));
+  }
+  at::Tensor tensor(const std::string& name) const override { return of(name).source->tensor(of(name).name); }
+  at::Tensor row(const std::string& name, int64_t row) const override {
+    return of(name).source->row(of(name).name, row);
+  }
+  void leave(const std::string& name) const override { of(name).source->leave(of(name).name); }
+  bool can_wait(const std::string& name) const override { return of(name).source->can_wait(of(name).name); }
+
+ private:
+  struct Place {
+    const WeightSource* source;
+    std::string name;
+  };
+  const Place& of(const std::string& name) const { return places_.at(name); }
+
+  std::vector<std::unique_ptr<WeightSource>> sources_;
+  std::map<std::string, Place> places_;
+};
+
 }  // namespace
 
 std::optional<std::string> WeightSource::find(const std::string& name, const std::string& prefix) const {
@@ -59,6 +92,17 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path) {
       return std::make_unique<QuantizedFolder>(folder, format);
     }
   return std::make_unique<WeightFolder>(folder);
+}
+
+std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::vector<PartBeside>& beside) {
+  if (beside.empty()) return open_weights(path);
+  auto joined = std::make_unique<JoinedWeights>();
+  joined->add(open_weights(path), [](const std::string& name) { return name; });
+  for (const PartBeside& part : beside)
+    joined->add(open_weights(concat(path, "/", part.name)), [&](const std::string& name) {
+      return concat(part.name, ".", name.starts_with(part.prefix) ? "" : part.prefix, name);
+    });
+  return joined;
 }
 
 std::unique_ptr<WeightSource> weights_in_memory(const std::map<std::string, at::Tensor>& tensors) {

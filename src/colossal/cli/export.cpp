@@ -24,7 +24,6 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
-#include "colossal/run/pipeline_adapters.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/run/stored_config.h"
 #include "colossal/text/chat_template.h"
@@ -106,9 +105,16 @@ int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, 
 /// Refuses adapters whose part for the text encoder would be lost, because an export merges those of the model alone.
 void require_no_text_adapters(const std::string& path) {
   const run::AdapterSource source = run::open_adapters(path);
-  require(!source.peft || !run::has_text_adapters(*source.peft), "export", path,
+  require(!run::has_text_adapters(source), "export", path,
           " must have adapters of the model alone to be merged into a folder: got some of the text encoder; draw with "
           "`colossal draw --adapter`, which reads both");
+}
+
+/// Returns how the text encoder of a run is loaded: with the adapters that the run trained.
+diffusion::OwnLoading text_encoder_of(const ExportRequest& r, const run::DiffusionObjective& objective) {
+  diffusion::OwnLoading loading{.uses_average = !r.no_ema, .seed = objective.pipeline().seed};
+  if (objective.trains_text_encoder()) loading.adapters.push_back({.folder = r.from});
+  return loading;
 }
 
 /// Writes a run whose model draws pictures as a pipeline of diffusers, and a folder of diffusers as another one.
@@ -128,7 +134,8 @@ int export_for_diffusers(const ExportRequest& r, const run::SavedModel& saved, c
   if (is_pipeline(r.from))
     diffusion::export_pipeline_from(r.from, r.to, *saved.model, world, dtype);
   else if (makes_pipeline)
-    notices = diffusion::export_pipeline(r.to, *saved.model, *objective, mesh, dtype, program);
+    notices = diffusion::export_pipeline(r.to, *saved.model, *objective, mesh, dtype, text_encoder_of(r, *objective),
+                                         program);
   else
     checkpoint::export_weights(r.to, saved.model->parameters(), run::external_names(shape),
                                run::exported_config(saved, program.models, dtype), world, kMaxFileBytes, dtype);

@@ -107,8 +107,8 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
                   .plan = run::plan_of(source_, options.given()),
                   .cells = cells_of(source_, options)};
   if (source_.reads_text()) {
-    request.told = parts_.states(options.prompt, options.clip_skip);
-    if (guidance_of(source_, options) != 1) request.untold = parts_.states(options.negative, options.clip_skip);
+    request.told = parts_.told(options.prompt, options.clip_skip);
+    if (guidance_of(source_, options) != 1) request.untold = parts_.told(options.negative, options.clip_skip);
   }
   if (options.image.empty()) return request;
   ops::PictureSize pixels = options.pixels();

@@ -12,6 +12,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/noise/guidance.h"
 #include "colossal/ops/random.h"
@@ -62,7 +63,9 @@ class Predictor {
     const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
     batch.add("noised", {filled(read, all_), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
     batch.add("times", {at::full({all_}, time, inputs.options()), {Dim::Row}});
-    if (text_.defined())
+    if (text_.defined() && text_.dim() == 2)
+      batch.add("ids", {text_, {Dim::Row, Dim::Other}});
+    else if (text_.defined())
       batch.add("text", {text_, {Dim::Row, Dim::Other, Dim::Feature}});
     else
       batch.add("classes", {classes_, {Dim::Row}});
@@ -156,7 +159,8 @@ at::Tensor with_variance(const at::Tensor& noise, const at::Tensor& variance, co
 }
 
 /// Returns the size in cells, after checks of what is drawn.
-ops::PictureSize checked_size(const Drawing& drawing, const models::DenoiserSizes& sizes) {
+ops::PictureSize checked_size(const Drawing& drawing, const models::ModelShape& shape) {
+  const models::DenoiserSizes sizes = models::denoiser_of(shape);
   const auto count = static_cast<int64_t>(drawing.seeds.size());
   const ops::PictureSize size = drawing.size.pixels() > 0 ? drawing.size : ops::PictureSize{sizes.height, sizes.width};
   require(count > 0, "draw", "a drawing must have a seed for each picture: got none");
@@ -168,9 +172,10 @@ ops::PictureSize checked_size(const Drawing& drawing, const models::DenoiserSize
   }
   for (const at::Tensor* text : {&drawing.told, &drawing.untold}) {
     const bool is_needed = sizes.text > 0 && (text == &drawing.told || drawing.guidance != 1);
-    require(text->defined() == is_needed && (!is_needed || (text->dim() == 3 && text->size(0) == count)), "draw",
-            "a model that reads text must have the states of a caption for each of ", count,
-            " pictures, and only such a model: got ", text->defined() ? text->sizes() : at::IntArrayRef());
+    const int64_t dims = models::text_encoder_blocks(shape) > 0 ? 2 : 3;
+    require(text->defined() == is_needed && (!is_needed || (text->dim() == dims && text->size(0) == count)), "draw",
+            "a model that reads text must have the ", dims == 2 ? "tokens" : "states", " of a caption for each of ",
+            count, " pictures, and only such a model: got ", text->defined() ? text->sizes() : at::IntArrayRef());
   }
   const auto check = [&](const at::Tensor& x, const char* what, int64_t channels) {
     const std::array<int64_t, 4> wanted{count, channels, size.height, size.width};
@@ -198,8 +203,9 @@ at::Tensor noised(const at::Tensor& pictures, const noise::Mix& level, const at:
 
 at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing) {
   const at::NoGradGuard no_grad;
-  const models::DenoiserSizes sizes = models::denoiser_of(model.decoding_model().shape);
-  const ops::PictureSize size = checked_size(drawing, sizes);
+  const models::ModelShape& shape = model.decoding_model().shape;
+  const models::DenoiserSizes sizes = models::denoiser_of(shape);
+  const ops::PictureSize size = checked_size(drawing, shape);
   const Predictor predictor(model, drawing, size);
   const at::ScalarType dtype = predictor.dtype();
   const auto host = [&](const at::Tensor& x) { return x.defined() ? x.to(at::kCPU, dtype) : x; };

@@ -23,7 +23,8 @@ namespace colossal::diffusion {
 struct Drawing {
   std::vector<int64_t> classes{};  ///< the class of each picture; the null class is the one after the last
   /// Of a model that reads text, in place of classes: the states of each picture's caption, and of the captions that
-  /// guidance leads away from, [n, tokens, text] each
+  /// guidance leads away from, [n, tokens, text] each; of one with its text encoder within it their tokens, int64
+  /// [n, tokens]
   at::Tensor told{}, untold{};
   std::vector<uint64_t> seeds{};  ///< the seed of each picture
   ops::PictureSize size{};        ///< of the pictures, in cells; zeros = that of the model

@@ -49,11 +49,11 @@ void copy_part(const std::string& from, const std::string& to) {
   }
 }
 
-/// Writes the folder of a part that the run does not train, on one rank.
-void export_part(const std::string& part, uint64_t seed, const std::string& to, comm::World& world,
+/// Writes the folder of a part beside the denoiser, on one rank.
+void export_part(const std::string& part, const OwnLoading& loading, const std::string& to, comm::World& world,
                  const run::Program& program) {
-  if (fs::exists(part + "/config.json") && !run::is_run(part)) return copy_part(part, to);
-  OwnModel model(part, world, at::kCPU, {.seed = seed}, program);
+  if (loading.adapters.empty() && fs::exists(part + "/config.json") && !run::is_run(part)) return copy_part(part, to);
+  OwnModel model(part, world, at::kCPU, loading, program);
   const models::ModelShape& shape = model.model().shape;
   fs::remove_all(to);
   create_folder(to);
@@ -95,7 +95,8 @@ void export_pipeline_from(const std::string& from, const std::string& folder, di
 
 std::vector<std::string> export_pipeline(const std::string& folder, distributed::DistributedModel& model,
                                          const run::DiffusionObjective& objective, comm::Mesh& mesh,
-                                         at::ScalarType dtype, const run::Program& program) {
+                                         at::ScalarType dtype, const OwnLoading& text_encoder,
+                                         const run::Program& program) {
   const models::Diffusers& form = model.model().shape.architecture->diffusers;
   const run::PipelineSource& source = objective.pipeline();
   std::vector<std::string> notices;
@@ -117,9 +118,9 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
     if (mesh.all().rank() != 0) return;
     create_folder(folder + "/scheduler");
     write_file(folder + "/scheduler/scheduler_config.json", scheduler.dump(2) + "\n");
-    if (source.has_latents()) export_part(source.vae, source.seed, folder + "/vae", mesh.world(), program);
+    if (source.has_latents()) export_part(source.vae, {.seed = source.seed}, folder + "/vae", mesh.world(), program);
     if (source.reads_text())
-      export_part(source.text_encoder, source.seed, folder + "/text_encoder", mesh.world(), program);
+      export_part(source.text_encoder, text_encoder, folder + "/text_encoder", mesh.world(), program);
     if (has_tokenizer) copy_part(source.tokenizer, folder + "/tokenizer");
     write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });

@@ -10,6 +10,7 @@
 
 #include "colossal/comm/group.h"
 #include "colossal/comm/mesh.h"
+#include "colossal/diffusion/own_model.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/program.h"
@@ -18,12 +19,14 @@ namespace colossal::diffusion {
 
 /// Writes the folder of the model (models::Diffusers::part), `scheduler`, the autoencoder and the text encoder of the
 /// pipeline with its tokenizer, and model_index.json with the names of the classes. Folders of parts are copied; those
-/// of runs and presets are written. A byte tokenizer has no form in diffusers, and is left out.
+/// of runs and presets are written, and a text encoder with OwnLoading::adapters. A byte tokenizer has no form in
+/// diffusers, and is left out.
 /// Communication: that of checkpoint::export_weights(): every rank of `mesh` calls it. Returns lines for the user.
 /// Errors ("export"): a model or a target that diffusers 0.42 does not have, with the key. Errors of export_weights().
 std::vector<std::string> export_pipeline(const std::string& folder, distributed::DistributedModel& model,
                                          const run::DiffusionObjective& objective, comm::Mesh& mesh,
-                                         at::ScalarType dtype, const run::Program& program);
+                                         at::ScalarType dtype, const OwnLoading& text_encoder,
+                                         const run::Program& program);
 
 /// Writes the pipeline of the folder `from` with the weights of `model`, its denoiser: the files of all other parts are
 /// copied as they are, but for pickles. Communication and errors: as export_pipeline(), ("pipeline") those of

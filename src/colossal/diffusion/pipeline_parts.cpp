@@ -14,7 +14,6 @@
 #include "colossal/models/text_encoder.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/model_source.h"
-#include "colossal/run/pipeline_adapters.h"
 
 namespace colossal::diffusion {
 namespace {
@@ -25,16 +24,17 @@ at::Tensor for_model(const at::Tensor& x, const OwnModel& model) {
   return x.to(options.device).to(at::promote_types(options.dtype, at::kFloat));
 }
 
-/// Returns the adapters whose files have some of a text encoder.
-std::vector<run::AdapterChoice> text_adapters_of(std::vector<run::AdapterChoice> adapters) {
+at::Tensor on_host(const at::Tensor& x) { return x.to(at::kCPU).to(at::promote_types(x.scalar_type(), at::kFloat)); }
+
+/// Returns the adapters that are merged into the text encoder: its own, and those among `adapters` that have some.
+std::vector<run::AdapterChoice> text_adapters_of(const run::PipelineSource& source,
+                                                 std::vector<run::AdapterChoice> adapters) {
   std::erase_if(adapters, [](const run::AdapterChoice& choice) {
-    const run::AdapterSource source = run::open_adapters(choice.folder);
-    return !source.peft || !run::has_text_adapters(*source.peft);
+    return !run::has_text_adapters(run::open_adapters(choice.folder));
   });
+  if (!source.text_adapters.empty()) adapters.insert(adapters.begin(), {.folder = source.text_adapters});
   return adapters;
 }
-
-at::Tensor on_host(const at::Tensor& x) { return x.to(at::kCPU).to(at::promote_types(x.scalar_type(), at::kFloat)); }
 
 }  // namespace
 
@@ -44,9 +44,9 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   OwnLoading own = loading, of_text = loading;
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
-  of_text.adapters = text_adapters_of(loading.adapters);
-  if (source.reads_text()) {
-    captions_ = text::make_captions(source.tokenizer);
+  of_text.adapters = text_adapters_of(source, loading.adapters);
+  if (source.reads_text()) captions_ = text::make_captions(source.tokenizer);
+  if (!source.text_encoder.empty()) {
     text_encoder_ = std::make_unique<OwnModel>(source.text_encoder, world, device, of_text, program);
     const int64_t features = models::text_encoder_of(text_encoder_->model().shape).features;
     require(features == source.sizes.text, "draw", "the text encoder ", source.text_encoder, " must have states of ",
@@ -62,13 +62,14 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
     if (*part) notices_.insert(notices_.end(), (*part)->notices().begin(), (*part)->notices().end());
 }
 
-at::Tensor PipelineParts::states(const std::string& caption, int64_t clip_skip) {
+at::Tensor PipelineParts::told(const std::string& caption, int64_t clip_skip) {
   const at::NoGradGuard no_grad;
   const text::Caption tokens = (*captions_)(caption);
   if (std::string warning = captions_->warning(tokens); !warning.empty()) notices_.push_back(std::move(warning));
-  const at::Tensor ids =
-      at::tensor(tokens.ids, at::kLong).unsqueeze(0).to(text_encoder_->parameters().options().device);
-  return on_host(models::text_states(text_encoder_->model(), ids, clip_skip)[0]);
+  const at::Tensor ids = at::tensor(tokens.ids, at::kLong);
+  if (!text_encoder_) return ids;
+  return on_host(models::text_states(text_encoder_->model(),
+                                     ids.unsqueeze(0).to(text_encoder_->parameters().options().device), clip_skip)[0]);
 }
 
 at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::Group* ranks) const {

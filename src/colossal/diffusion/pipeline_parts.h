@@ -2,7 +2,7 @@
 // weights whole. Ranks that pass the same pictures to the autoencoder can share their rows.
 //
 //   PipelineParts parts(source, world, device, {}, program);
-//   const at::Tensor told = parts.states("a red circle", /*clip_skip=*/0);      // [77, features]
+//   const at::Tensor told = parts.told("a red circle", /*clip_skip=*/0);        // [77, features]
 //   const at::Tensor pixels = parts.pixels(latents);                            // [n, 3, H, W] in about [-1, 1]
 //
 // Latents become pixels exactly, large ones by rows (models/autoencoder_kl_rows.h), or approximately in tiles.
@@ -27,14 +27,16 @@ namespace colossal::diffusion {
 class PipelineParts {
  public:
   /// Loads the parts that the pipeline has. Of OwnLoading::adapters, those that have adapters of a text encoder are
-  /// merged into it. Communication: none. Errors: those of OwnModel and of
+  /// merged into it, and those of PipelineSource::text_adapters. A pipeline of captions without a text encoder is one
+  /// whose model has it within it. Communication: none. Errors: those of OwnModel and of
   /// text::make_captions(); ("draw") a text encoder or an autoencoder of other sizes than the model needs.
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const OwnLoading& loading,
                 const run::Program& program);
 
-  /// Returns the states of a caption, [tokens, features], on the host. Words that the encoder does not read become a
-  /// notice. Requires: the pipeline reads text. Errors: those of models::text_states().
-  at::Tensor states(const std::string& caption, int64_t clip_skip);
+  /// Returns what the model reads of a caption, on the host: the states, [tokens, features], or without a text encoder
+  /// the tokens, int64 [tokens]. Words that the encoder does not read become a notice. Requires: the pipeline reads
+  /// text. Errors: those of models::text_states().
+  at::Tensor told(const std::string& caption, int64_t clip_skip);
   /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
   /// they are. `in_tiles`: approximately, as diffusers' tiling (models/autoencoder_tiles.h), on each rank alone.
   /// `ranks`: all of them call it with the same latents, and share the rows of each picture; null = this rank alone.

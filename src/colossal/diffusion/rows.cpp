@@ -1,5 +1,7 @@
 #include "colossal/diffusion/rows.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -45,7 +47,8 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   const run::PipelineSource* pipeline = pipeline_of_samples(trainer);
   if (pipeline == nullptr) return {};
   const run::Config& config = trainer.config();
-  const run::PipelineSource& source = *pipeline;
+  run::PipelineSource source = *pipeline;
+  if (run::trains_text_encoder(config)) source.text_encoder.clear();  // the model has it, with the adapters
   const std::string& prompt = config.training.sample_prompt;
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
@@ -53,8 +56,8 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   at::Tensor told, untold;
   int64_t drawn = 0;
   if (source.reads_text()) {
-    told = parts.states(prompt, /*clip_skip=*/0);
-    if (source.keys.guidance != 1) untold = parts.states("", /*clip_skip=*/0);
+    told = parts.told(prompt, /*clip_skip=*/0);
+    if (source.keys.guidance != 1) untold = parts.told("", /*clip_skip=*/0);
   } else {
     if (!prompt.empty()) drawn = drawn_class(prompt, source.class_names, source.sizes.classes);
     title = class_title(drawn, source.class_names);
@@ -99,6 +102,7 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
   LatentWork work;
   const auto everyone = train::group_of_all(world);
   comm::agree(*everyone, at::kCPU, [&] {
+    run::check_text_encoder(config);
     const models::ModelShape shape = run::resolve_shape(config.model, program);
     work.pipeline = run::pipeline_of_run(config, tables, shape);
     const auto keys = tables.data<run::DrawnDataKeys>();
@@ -114,7 +118,7 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
           std::make_unique<run::DrawnPictures>(run::open_prior(config, keys, work.pipeline, *lists.front())));
     }
     for (const auto& list : lists) work.pictures.push_back(list.get());
-    work.captions = run::captions_of(config, work.pipeline, work.pictures);
+    if (!run::trains_text_encoder(config)) work.captions = run::captions_of(config, work.pipeline, work.pictures);
     work.mirror = keys.mirror;
     if (key.dtype == "F64") work.dtype = at::kDouble;
   });

@@ -30,8 +30,10 @@ bool draws_pictures(const std::string& from, const run::Program& program) {
 run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
                                   const std::string& sampler) {
   if (run::has_pipeline(from)) return run::pipeline_in_folder(from, program.models, sampler);
-  run::PipelineSource source = objective_of_run(from, program, component)->pipeline();
+  const auto objective = objective_of_run(from, program, component);
+  run::PipelineSource source = objective->pipeline();
   source.model = from;
+  if (objective->trains_text_encoder()) source.text_adapters = from;
   return source;
 }
 

@@ -14,6 +14,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/external_names.h"
@@ -63,21 +64,6 @@ std::map<std::string, at::Tensor> trained_tensors(const nn::Parameters& paramete
   return tensors;
 }
 
-/// Collects a parameter on rank 0; undefined on other ranks.
-at::Tensor whole_parameter(const nn::Parameters& parameters, const std::string& name, comm::Group& world) {
-  for (const nn::Parameter& p : parameters.declared()) {
-    if (p.name != name) continue;
-    const std::vector<int64_t>& sizes = p.spec.shape;
-    const ExternalPart whole{.parameter = &p,
-                             .name = name,
-                             .box = {std::vector<int64_t>(sizes.size(), 0), sizes},
-                             .transposed = false,
-                             .rows = sizes.front()};
-    return checkpoint::gather({&whole}, parameters, world);
-  }
-  throw Error("export", concat("the model must have adapters apart from its weights: got no ", name));
-}
-
 bool is_transposed(const models::ModelShape& shape, const std::string& weight) {
   const std::vector<nn::ExternalName> names = folder_names(shape);
   return std::any_of(names.begin(), names.end(),
@@ -107,12 +93,52 @@ checkpoint::PeftConfig peft_config_of(const LowRankKeys& keys, const models::Mod
   return config;
 }
 
+/// Adds an adapter to those that are written. `name`: that of its module there.
+void add_layer(const AdapterLayer& layer, const std::string& name, const LowRankKeys& keys, at::ScalarType dtype,
+               const std::map<std::string, at::Tensor>& norms, checkpoint::PipelineLayers& to) {
+  const LinearModule& module = layer.module;
+  const int64_t rank = keys.rank_of(module.name);
+  const double alpha = keys.alpha_of(module.name);
+  if (rank != keys.rank) to.config.ranks.emplace_back(name, rank);
+  if (alpha != keys.alpha) to.config.alphas.emplace_back(name, alpha);
+  checkpoint::PeftLayer& own = to.layers[name];
+  own = {.a = layer.a.to(dtype), .b = module.theirs(layer.b.to(dtype)), .rank = rank};
+  if (layer.magnitude.defined())
+    own.magnitude = module.theirs(
+        (norms.at(module.weight).narrow(0, module.part.first, module.part.count) + layer.magnitude.to(at::kDouble))
+            .to(dtype));
+}
+
+/// Returns the adapters by part of a pipeline, with the names that their modules have in it.
+std::map<std::string, checkpoint::PipelineLayers> by_part(const checkpoint::PipelineLayers& all,
+                                                          const std::string& denoiser) {
+  using Patterns = checkpoint::PeftConfig::Patterns;
+  std::map<std::string, checkpoint::PipelineLayers> parts;
+  for (const auto& [whole, layer] : all.layers) {
+    const bool is_text = whole.starts_with(models::kOfTextEncoder);
+    const std::string name = is_text ? whole.substr(std::string(models::kOfTextEncoder).size()) : whole;
+    const auto [own, is_new] = parts.try_emplace(is_text ? models::kTextEncoderPart : denoiser);
+    if (is_new) {
+      own->second.config = all.config;
+      own->second.config.ranks.clear(), own->second.config.alphas.clear();
+    }
+    own->second.layers[name] = layer;
+    const auto add = [&, whole = whole](const Patterns& from, Patterns& to) {
+      for (const auto& [pattern, value] : from)
+        if (pattern == whole) to.emplace_back(name, value);
+    };
+    add(all.config.ranks, own->second.config.ranks);
+    add(all.config.alphas, own->second.config.alphas);
+  }
+  return parts;
+}
+
 }  // namespace
 
 void export_adapters(const std::string& to, const SavedModel& saved, const AdapterSource& source, comm::Mesh& mesh,
                      checkpoint::PipelineForm form) {
   const nn::Parameters& parameters = saved.model->parameters();
-  const models::ModelShape& shape = saved.model->model().shape;
+  const models::ModelShape shape = shape_in_training(source, saved.model->model().shape);
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
   check_form(shape, draws, form);
@@ -122,48 +148,34 @@ void export_adapters(const std::string& to, const SavedModel& saved, const Adapt
     if (p.value.defined()) tensors.push_back({p.name, p.value.detach(), p.spec});
   const std::map<std::string, at::Tensor> norms = row_norms(adapters, parameters, tensors, mesh);
   const LowRankKeys keys = keys_of(source, shape);
-  checkpoint::PeftConfig config = peft_config_of(keys, shape, saved.source);
+  checkpoint::PipelineLayers all{.config = peft_config_of(keys, shape, saved.source)};
+  checkpoint::PeftConfig& config = all.config;
   comm::Group& world = mesh.all();
-  std::map<std::string, checkpoint::PeftLayer> layers;
   const AdapterModules modules(shape);
   const std::set<std::string> trained = modules.parameters_of("adapter.trained", keys.trained);
-  const std::vector<size_t> indices = modules.selected("adapter.targets", keys.targets, trained);
+  require(!draws || trained.empty(), "export",
+          "adapters of a pipeline must have no modules that were trained whole: got adapter.trained; write the whole "
+          "model without --adapter-only");
   std::vector<size_t> matrices, stacks;
-  for (const size_t index : indices) {
+  for (const size_t index : modules.selected("adapter.targets", keys.targets, trained)) {
     const LinearModule& module = modules.linear()[index];
-    const std::string name = name_in_model(module.name, module.weight, folder.prefix);
     (module.is_stack() ? stacks : matrices).push_back(index);
     config.fan_in_fan_out = config.fan_in_fan_out || is_transposed(shape, module.weight);
-    const int64_t rank = keys.rank_of(module.name);
-    const double alpha = keys.alpha_of(module.name);
-    if (rank != keys.rank) config.ranks.emplace_back(name, rank);
-    if (alpha != keys.alpha) config.alphas.emplace_back(name, alpha);
-    checkpoint::PeftLayer layer{.a = whole_parameter(parameters, matrix_name(module, 'a'), world),
-                                .b = whole_parameter(parameters, matrix_name(module, 'b'), world),
-                                .rank = rank};
-    if (config.magnitudes) {
-      const at::Tensor change = whole_parameter(parameters, matrix_name(module, 'm'), world);
-      if (change.defined())
-        layer.magnitude = module.theirs(
-            (norms.at(module.weight).narrow(0, module.part.first, module.part.count) + change.to(at::kDouble))
-                .to(change.scalar_type()));
-    }
-    layer.b = module.theirs(layer.b);
-    layers[name] = layer;
   }
+  for (const AdapterLayer& layer : adapters.layers)
+    add_layer(layer, name_in_model(layer.module.name, layer.module.weight, folder.prefix), keys,
+              parameters.options().dtype, norms, all);
   config.targets = target_names(modules, matrices, folder.prefix);
   config.parameters = target_names(modules, stacks, folder.prefix);
-  std::map<std::string, at::Tensor> whole = trained_tensors(parameters, shape, trained, world);
+  std::map<std::string, at::Tensor> whole;
+  if (!draws) whole = trained_tensors(parameters, shape, trained, world);
   comm::agree(world, at::kCPU, [&] {
     if (world.rank() != 0) return;
     config.trained = modules_of_tensors(whole);
     config.keeps_ties = shape.tied && trained.contains("embedding.weight");
     create_folder(to);
-    require(!draws || whole.empty(), "export",
-            "adapters of a pipeline must have no modules that were trained whole: got adapter.trained; write the whole "
-            "model without --adapter-only");
-    if (draws) return write_pipeline_file(to, shape.architecture->diffusers.part, config, layers, form);
-    checkpoint::PeftFolder(config, std::move(layers), std::move(whole)).write(to);
+    if (draws) return write_pipeline_file(to, by_part(all, shape.architecture->diffusers.part), form);
+    checkpoint::PeftFolder(config, std::move(all.layers), std::move(whole)).write(to);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/module_names.h"
 
@@ -204,7 +205,8 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
   if (shape.part<models::DenoiserSizes>().channels == 0) return;
   const std::set<std::string> wrapped(declared.wrapped.begin(), declared.wrapped.end());
   for (const Rows& one : rows) {
-    if (wrapped.contains(one.parameter->name) || !is_merged_layer(one)) continue;
+    const bool is_text = one.tensor.starts_with(models::kOfTextEncoder);  // it has tables alone besides
+    if (is_text || wrapped.contains(one.parameter->name) || !is_merged_layer(one)) continue;
     LinearModule module = module_of_rows(one);
     module.part.name.clear();
     module.only_merged = true;

@@ -22,11 +22,15 @@
 #include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/run/adapter_modules.h"
+#include "colossal/run/data.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/module_names.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/run/pipeline_adapters.h"
+#include "colossal/run/program.h"
 #include "colossal/run/stored_config.h"
 
 namespace colossal::run {
@@ -196,6 +200,11 @@ LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::M
   return keys;
 }
 
+/// Returns true if `shape` is that of a part of the model that a run trained.
+bool is_of_larger_model(const AdapterSource& source, const models::ModelShape& shape) {
+  return !source.peft && source.keys.text_encoder && models::text_encoder_blocks(shape) == 0;
+}
+
 /// Returns the tensor of the folder with that name, with or without the prefix; undefined = it has none.
 at::Tensor trained_in(const checkpoint::PeftFolder& folder, const std::string& name, const std::string& prefix) {
   for (const std::string& one : spellings(name, prefix))
@@ -234,7 +243,31 @@ std::string base_checksum_of(const AdapterSource& source) {
 LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape) {
   LowRankKeys keys = source.peft ? keys_of_folder(*source.peft, shape) : source.keys;
   keys.base = LowRankKeys{}.base;  // it belongs to the training, not to the adapters
+  if (!is_of_larger_model(source, shape)) return keys;
+  const AdapterModules whole(shape_in_training(source, shape)), own(shape);
+  std::vector<std::string> targets;
+  for (const size_t index : whole.selected("adapter.targets", keys.targets, {}))
+    if (const auto found = index_in_part(whole.linear()[index].name, own, shape))
+      targets.push_back(own.linear()[*found].name);
+  keys.targets = std::move(targets);
+  keys.text_encoder = false;
   return keys;
+}
+
+bool has_text_adapters(const AdapterSource& source) {
+  return source.peft ? has_text_adapters(*source.peft) : source.keys.text_encoder;
+}
+
+models::ModelShape shape_in_training(const AdapterSource& source, const models::ModelShape& shape) {
+  return is_of_larger_model(source, shape) ? resolve_model(stored_config(source.path), built_in()).shape : shape;
+}
+
+std::optional<size_t> index_in_part(const std::string& name, const AdapterModules& modules,
+                                    const models::ModelShape& shape) {
+  const bool is_text = shape.part<models::TextEncoderSizes>().features > 0;
+  for (size_t i = 0; i < modules.linear().size(); ++i)
+    if (name == (is_text ? models::kOfTextEncoder : "") + modules.linear()[i].name) return i;
+  return {};
 }
 
 models::ModelShape shape_with(const AdapterSource& source, models::ModelShape shape) {
@@ -264,9 +297,9 @@ std::vector<FolderAdapter> adapters_of(const checkpoint::PeftFolder& folder, con
 LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const models::ModelShape& shape) {
   if (keys.from.empty()) return keys;
   const AdapterSource source = open_adapters(keys.from);
-  require(!source.peft || !has_text_adapters(*source.peft), kTable,
-          "adapter.from must have adapters of the model alone: got some of the text encoder, which is not trained, in ",
-          keys.from);
+  require(has_text_adapters(source) == keys.text_encoder, kTable, "adapter.text_encoder must be ",
+          has_text_adapters(source) ? "true" : "false", ", because the adapters of adapter.from = \"", keys.from,
+          "\" are ", has_text_adapters(source) ? "also of the text encoder" : "of the model alone", "; set it so");
   const LowRankKeys found = keys_of(source, shape);
   const auto is_given = [&](const char* key) { return config.tables.values().contains(concat(kTable, ".", key)); };
   const auto check = [&](const char* key, bool is_same, const auto& got, const auto& want) {

@@ -5,10 +5,13 @@
 //   run::keys_of(source, shape).rank;       // the key `rank` of [adapter] that describes them
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "colossal/checkpoint/peft/folder.h"
 #include "colossal/models/shape.h"
+#include "colossal/run/adapter_modules.h"
 #include "colossal/run/config.h"
 #include "colossal/run/low_rank_keys.h"
 
@@ -32,10 +35,23 @@ AdapterSource open_adapters(const std::string& folder);
 /// Returns the checksum of the base on which the adapters of a run were trained (checksum_of()); "" = it is unknown.
 std::string base_checksum_of(const AdapterSource& source);
 
-/// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from` and `base`. A
-/// folder of peft with experts has no dropout, because here adapters of experts have none.
+/// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from` and `base`. Those
+/// of a run on a part of its model name the modules of that part. A folder of peft with experts has no dropout, because
+/// here adapters of experts have none.
 /// Errors ("adapter"): a module that the model does not have (the message has the nearest name).
 LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape);
+
+/// Returns true if the source has adapters of a text encoder, beside those of the model that draws.
+bool has_text_adapters(const AdapterSource& source);
+
+/// Returns the shape of the model that a run trained, if `shape` is a part of it: of a denoiser with its text encoder
+/// within it (models/with_text_encoder.h) both are. Otherwise it returns `shape`. Errors: those of resolve_model().
+models::ModelShape shape_in_training(const AdapterSource& source, const models::ModelShape& shape);
+
+/// Returns the index in `modules`, those of `shape`, of the module that shape_in_training() calls `name`; none = it
+/// belongs to another part.
+std::optional<size_t> index_in_part(const std::string& name, const AdapterModules& modules,
+                                    const models::ModelShape& shape);
 
 /// Returns the shape that a base of `shape` has with the adapters. It differs if the head of the base is its embedding,
 /// and the folder of peft has only one of both, or another value for each: the result has a head of its own. Adapters

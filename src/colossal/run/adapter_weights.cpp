@@ -47,9 +47,30 @@ AdapterWeights weights_of(const checkpoint::PeftFolder& folder, double scale, co
   return adapters;
 }
 
+/// Returns those of the layers that a part of the model has, the part of `shape`.
+AdapterWeights of_part(AdapterWeights adapters, const models::ModelShape& shape) {
+  const AdapterModules modules(shape);
+  AdapterWeights own;
+  for (AdapterLayer& layer : adapters.layers) {
+    const std::optional<size_t> found = index_in_part(layer.module.name, modules, shape);
+    if (!found) continue;
+    const LinearModule& module = modules.linear()[*found];
+    const int64_t rank = layer.a.size(0);
+    require(layer.a.sizes() == module.shape_of_a(rank) && layer.b.sizes() == module.shape_of_b(rank), kAdapter,
+            "the adapter of ", module.name, " must have A ", at::IntArrayRef(module.shape_of_a(rank)), " and B ",
+            at::IntArrayRef(module.shape_of_b(rank)), " for this model: got ", layer.a.sizes(), " and ",
+            layer.b.sizes(), "; it belongs to another base");
+    layer.module = module;
+    own.layers.push_back(std::move(layer));
+  }
+  return own;
+}
+
 /// Returns the adapters among `stored`, the parameters of a run by name. The others stay.
 AdapterWeights weights_of(const AdapterSource& source, std::map<std::string, at::Tensor> stored,
                           const models::ModelShape& shape) {
+  if (const models::ModelShape whole = shape_in_training(source, shape); !(whole == shape))
+    return of_part(weights_of(source, std::move(stored), whole), shape);
   AdapterWeights adapters;
   const AdapterModules modules(shape);
   const auto take = [&](const LinearModule& module, char matrix, std::vector<int64_t> sizes) {

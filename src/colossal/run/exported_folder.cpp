@@ -14,6 +14,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/formats/gguf_file.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/stored_config.h"
@@ -356,7 +357,9 @@ void write_changed(const fs::path& path, const std::string& text) {
 /// Returns why a run needs its source later if its folder had this config.json; none = it does not.
 std::optional<std::string> lost_by(const json& config, const StartedModel& model, const models::Registry& models) {
   if (model.config.from.empty()) return std::nullopt;
-  const json want = run::values_of(model.shape), got = run::values_of(models.resolve_from(config, model.config));
+  // A text encoder within the model is not of its folder.
+  const json want = run::values_of(models::without_text_encoder(model.shape)),
+             got = run::values_of(models.resolve_from(config, model.config));
   std::vector<std::string> lost;
   for (const auto& [key, value] : want.items())
     if (!got.contains(key) || got[key] != value) lost.push_back(key);

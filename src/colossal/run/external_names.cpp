@@ -8,6 +8,7 @@
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/models/with_text_encoder.h"
 
 namespace colossal::run {
 namespace {
@@ -20,11 +21,19 @@ std::vector<models::IgnoredTensor> parts_left_out(const models::ModelShape& shap
 /// Returns the names in a folder of diffusers.
 checkpoint::ExternalNames diffusers_names(const models::ModelShape& shape, std::vector<std::string> may_lack) {
   const models::Diffusers& folder = shape.architecture->diffusers;
+  std::vector<std::string> ignored = folder.ignored_names();
+  std::vector<checkpoint::PartBeside> beside;
+  if (const auto text = shape.part<models::OwnTextEncoder>().shape) {
+    const models::HuggingFace& of_text = text->architecture->hugging_face;
+    beside.push_back({models::kTextEncoderPart, of_text.prefix});
+    for (const std::string& name : of_text.ignored_names()) ignored.push_back(models::kOfTextEncoder + name);
+  }
   return {.names = folder.names(shape),
-          .ignored = folder.ignored_names(),
+          .ignored = std::move(ignored),
           .may_lack = std::move(may_lack),
           .old_endings = folder.old_endings,
           .copies = folder.copies ? folder.copies(shape) : std::vector<nn::ExternalCopy>(),
+          .beside = std::move(beside),
           .stem = "diffusion_pytorch_model",
           .writes_copies = true};
 }

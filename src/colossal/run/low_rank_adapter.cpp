@@ -6,10 +6,14 @@
 #include <set>
 #include <utility>
 
+#include "colossal/base/article.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/models/decoder.h"
+#include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
@@ -19,7 +23,8 @@ namespace colossal::run {
 namespace {
 
 /// Targets of models that draw, if a config names none: those of diffusers' scripts.
-const std::vector<std::string> kAttentionTargets{"to_q", "to_k", "to_v", "to_out.0"};
+const std::vector<std::string> kAttentionTargets{"to_q", "to_k", "to_v", "to_out.0"},
+    kTextTargets{"q_proj", "k_proj", "v_proj", "out_proj"};
 
 void check_trains(const LowRankKeys& keys, const LinearModule& module) {
   require(!module.only_merged, "adapter", "adapters of layers between blocks can be merged, but not trained: got ",
@@ -30,11 +35,29 @@ void check_trains(const LowRankKeys& keys, const LinearModule& module) {
           "; change them, or name adapter.targets without convolutions");
 }
 
+/// Checks the adapters of a model with its text encoder within it, and of one without.
+void check_text_targets(const LowRankKeys& keys, const AdapterModules& modules, const std::vector<size_t>& selected,
+                        const models::ModelShape& shape) {
+  if (!keys.text_encoder) return;
+  require(models::text_encoder_blocks(shape) > 0, "adapter",
+          "adapter.text_encoder needs a model that draws what captions say: got ",
+          with_article(shape.architecture->name), "; leave it out");
+  require(keys.kind == "lora" && keys.trained.empty(), "adapter",
+          "adapter.text_encoder needs adapter.kind = \"lora\" and no adapter.trained: got kind ", keys.kind, " and ",
+          keys.trained.size(), " trained modules");
+  require(std::any_of(selected.begin(), selected.end(),
+                      [&](size_t i) { return modules.linear()[i].name.starts_with(models::kOfTextEncoder); }),
+          "adapter", "adapter.targets must name layers of the text encoder with adapter.text_encoder: got ",
+          join(keys.targets), "; add ", join(kTextTargets));
+}
+
 /// Returns the keys with the default targets of the model.
 LowRankKeys with_targets(const Config& config, LowRankKeys keys, const models::ModelShape& shape) {
   const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
-  if (draws && keys.from.empty() && !config.tables.values().contains("adapter.targets"))
+  if (draws && keys.from.empty() && !config.tables.values().contains("adapter.targets")) {
     keys.targets = kAttentionTargets;
+    if (keys.text_encoder) keys.targets.insert(keys.targets.end(), kTextTargets.begin(), kTextTargets.end());
+  }
   return keys;
 }
 
@@ -47,7 +70,9 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
   if (shape.has_values()) whole.insert(concat(models::kValueHead, ".weight"));
   const auto trained = std::make_shared<const std::set<std::string>>(std::move(whole));
   const auto parts = std::make_shared<std::map<std::string, std::vector<nn::LowRankPart>>>();
-  for (const size_t index : modules.selected("adapter.targets", keys.targets, *trained)) {
+  const std::vector<size_t> selected = modules.selected("adapter.targets", keys.targets, *trained);
+  check_text_targets(keys, modules, selected, shape);
+  for (const size_t index : selected) {
     const LinearModule& module = modules.linear()[index];
     check_trains(keys, module);
     const int64_t rank = keys.rank_of(module.name);

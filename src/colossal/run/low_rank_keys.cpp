@@ -38,7 +38,10 @@ void LowRankKeys::fields(Fields& f) {
       "targets", targets,
       "modules of the Hugging Face folder that have adapters: names (q_proj), names with a path, patterns with `*`, "
       "all-linear (every linear layer inside the blocks, without experts) or experts (every expert); default of models "
-      "that draw: to_q, to_k, to_v, to_out.0");
+      "that draw: to_q, to_k, to_v, to_out.0, of their text encoder q_proj, k_proj, v_proj, out_proj");
+  f.flag("text_encoder", text_encoder,
+         "models of captions: `targets` are also those of the text encoder, whose states are then not stored; needs "
+         "model.from = a pipeline");
   f.texts("ranks", ranks, "ranks of modules that have another one: NAME=RANK, where NAME is as in `targets`");
   f.texts("alphas", alphas, "alphas of modules that have another one: NAME=ALPHA");
   f.texts("trained", trained, "modules that are trained whole and saved with the adapters, such as lm_head");

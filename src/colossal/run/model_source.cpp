@@ -24,6 +24,7 @@
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_source.h"
@@ -289,7 +290,8 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
   const std::string from = base.empty() ? read_config<Config>(RunFolder(folder).config()).model.from : base;
   const ResolvedModel resolved = model.empty() ? resolve_model(config, program) : resolve_run(config, program);
   ModelSource source{.path = folder,
-                     .shape = models::with_values(resolved.shape, false),  // training alone uses them
+                     // training alone uses values, and a text encoder within the model
+                     .shape = models::without_text_encoder(models::with_values(resolved.shape, false)),
                      .tokenizer = config.tokenizer(),
                      .checkpoint = newest,
                      .dtype = config.precision.has_masters() ? at::kFloat : config.precision.dtype(),

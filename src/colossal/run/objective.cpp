@@ -169,7 +169,8 @@ void complete_keys(Config& config, const Objectives& objectives, const std::vect
 }
 
 models::ModelShape shape_for(const Objective& objective, models::ModelShape shape) {
-  return models::with_values(models::with_outputs(std::move(shape), objective.outputs()), objective.values());
+  return objective.with_parts(
+      models::with_values(models::with_outputs(std::move(shape), objective.outputs()), objective.values()));
 }
 
 void ChosenObjective::write_keys(Config& config) const {

@@ -169,6 +169,9 @@ class Objective {
   /// Returns true if the run gives its model a second head, of one value per token (models::with_values). It does not
   /// depend on the shape.
   virtual bool values() const { return false; }
+  /// Returns the shape of the model that the run trains. `shape` is that of [model], with the heads of outputs() and
+  /// values(). An objective whose model has a part of another one within it returns the shape with that part.
+  virtual models::ModelShape with_parts(models::ModelShape shape) const { return shape; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.

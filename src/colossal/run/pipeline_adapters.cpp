@@ -15,13 +15,14 @@
 #include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/models/with_text_encoder.h"
 
 namespace colossal::run {
 namespace {
 
 using checkpoint::PeftLayer;
 
-constexpr const char *kTextPart = "text_encoder.", *kTextModel = "text_model.";
+constexpr const char *kTextPart = models::kOfTextEncoder, *kTextModel = "text_model.";
 
 bool is_text(const std::string& name) {
   return name.starts_with(kTextPart) || name.starts_with(checkpoint::kKohyaText);
@@ -37,8 +38,10 @@ std::map<std::string, size_t> modules_by_name(const AdapterModules& modules, con
   std::map<std::string, size_t> names;
   const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
   for (size_t i = 0; i < modules.linear().size(); ++i) {
-    const std::string& module = modules.linear()[i].name;
-    if (draws) {
+    std::string module = modules.linear()[i].name;
+    const bool is_within = module.starts_with(kTextPart);  // a denoiser
+    if (is_within) module.erase(0, std::string(kTextPart).size());
+    if (draws && !is_within) {
       names[module] = names[concat(shape.architecture->diffusers.part, ".", module)] = i;
       names[checkpoint::kKohyaModel + with_underscores(module)] = i;
       continue;
@@ -74,12 +77,13 @@ bool has_text_adapters(const checkpoint::PeftFolder& folder) {
 
 std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
                                             const models::ModelShape& shape) {
-  const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
+  const bool draws = shape.part<models::DenoiserSizes>().channels > 0,
+             has_both = models::text_encoder_blocks(shape) > 0;
   const std::map<std::string, size_t> names = modules_by_name(modules, shape);
   std::vector<FolderAdapter> adapters;
   std::vector<std::string> unknown;
   for (const auto& [name, layer] : folder.layers()) {
-    if (is_text(name) == draws) continue;  // of another part
+    if (!has_both && is_text(name) == draws) continue;  // of another part
     const auto found = names.find(name);
     if (found == names.end()) {
       unknown.push_back(printable(name));

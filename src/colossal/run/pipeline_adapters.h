@@ -13,9 +13,9 @@
 
 namespace colossal::run {
 
-/// Returns the adapters of a folder with is_of_pipeline() that belong to the model of `shape`: a model that draws, or a
-/// text encoder. Adapters of the other parts of a pipeline are left out. Names without the prefix of a part belong to
-/// the model that draws.
+/// Returns the adapters of a folder with is_of_pipeline() that belong to the model of `shape`: a model that draws, a
+/// text encoder, or the first with the second within it. Adapters of the other parts of a pipeline are left out. Names
+/// without the prefix of a part belong to the model that draws.
 /// Errors ("adapter"): layers that no part has, all listed; a layer of another size, which belongs to another base.
 std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
                                             const models::ModelShape& shape);

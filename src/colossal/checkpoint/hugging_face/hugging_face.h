@@ -10,19 +10,14 @@
 
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/weight_source.h"
 #include "colossal/nn/external_name.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::comm {
 class Group;
 }
-namespace colossal::ops {
-struct GroupCodes;
-}
-
 namespace colossal::checkpoint {
-
-class WeightSource;
 
 /// Maps a model's parameters to the tensors of a folder.
 struct ExternalNames {
@@ -44,6 +39,8 @@ struct ExternalNames {
   /// Name of the model that the folder holds, if there are several (nn::Parameters::Options::model). Our names and
   /// patterns are relative to it.
   std::string model{};
+  /// Further parts of a pipeline that have tensors of the model, beside that which the folder stands for
+  std::vector<PartBeside> beside{};
   /// Begin of the names of written weight files, and whether `copies` are written, too: diffusers' classes need both
   std::string stem = "model";
   bool writes_copies = false;

@@ -269,7 +269,7 @@ std::vector<std::string> fill(const std::shared_ptr<const Import>& import, const
 std::map<std::string, std::vector<nn::FolderMatrix>> coded_matrices(const std::string& folder,
                                                                     const nn::Parameters& parameters,
                                                                     const ExternalNames& external) {
-  const Import import(open_weights(folder), folder, parameters, external);
+  const Import import(open_weights(folder, external.beside), folder, parameters, external);
   std::map<std::string, std::vector<nn::FolderMatrix>> all;
   for (const auto& [name, sources] : import.found)
     if (auto matrices = coded_matrices_of(sources, *import.files)) all[name] = std::move(*matrices);
@@ -315,7 +315,7 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
                                         const TakeLater& take_later) {
   // Names that do not fit the model are refused before the folder is opened.
   external_parts(parameters, external.names, external.model);
-  const auto import = std::make_shared<Import>(open_weights(folder), folder, parameters, external);
+  const auto import = std::make_shared<Import>(open_weights(folder, external.beside), folder, parameters, external);
   import->take = take;
   import->take_values = take_values;
   return fill(import, parameters, values, external.model, take_later);

@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr char kOfPipeline[] = "adapter", kMetadata[] = "lora_adapter_metadata", kTensorFile[] = ".safetensors";
+constexpr char kOfPipeline[] = "adapter", kMetadata[] = "lora_adapter_metadata", kTextPart[] = "text_encoder",
+               kTextModel[] = "text_model.", kTensorFile[] = ".safetensors";
 
 /// A tensor of a layer: 'a', 'b', 'm' or the alpha, 's'.
 struct Ending {
@@ -205,17 +206,23 @@ PipelineForm pipeline_form(std::string_view name) {
 
 namespace {
 
-/// Returns the header that diffusers writes: the keys of peft's config, each with the part.
-std::string header_of(const std::string& part, const PeftConfig& config,
-                      const std::map<std::string, PeftLayer>& layers) {
-  nlohmann::json header = nlohmann::json::object();
+/// Returns the end of a module's name that it has in every version of transformers: later ones lack the first word in
+/// text encoders. peft finds modules by the ends of their names.
+std::string end_of_name(const std::string& name) {
+  return name.starts_with(kTextModel) ? name.substr(std::string_view(kTextModel).size()) : name;
+}
+
+/// Adds what diffusers writes into the header of a file: the keys of peft's config, each with the part.
+void add_to_header(const std::string& part, const PipelineLayers& own, nlohmann::json& header) {
+  PeftConfig config = own.config;
+  config.targets.clear();
+  for (const auto& [name, layer] : own.layers) config.targets.push_back(end_of_name(name));
+  for (PeftConfig::Patterns* patterns : {&config.ranks, &config.alphas})
+    for (auto& [name, value] : *patterns) name = end_of_name(name);
   const nlohmann::json all = config.to_json();
   for (const char* key : {"r", "lora_alpha", "lora_dropout", "rank_pattern", "alpha_pattern", "use_dora", "use_rslora",
-                          "bias", "init_lora_weights", "peft_type"})
+                          "bias", "init_lora_weights", "peft_type", "target_modules"})
     header[concat(part, ".", key)] = all.at(key);
-  nlohmann::json& targets = header[concat(part, ".target_modules")] = nlohmann::json::array();
-  for (const auto& [name, layer] : layers) targets.push_back(name);
-  return header.dump(2);
 }
 
 std::string with_underscores(std::string name) {
@@ -228,26 +235,37 @@ at::Tensor as_pointwise(const PeftLayer& layer) {
   return layer.a.dim() == 4 ? layer.b.unsqueeze(-1).unsqueeze(-1) : layer.b;
 }
 
-}  // namespace
-
-void write_pipeline_file(const std::string& folder, const std::string& part, const PeftConfig& config,
-                         const std::map<std::string, PeftLayer>& layers, PipelineForm form) {
-  const bool is_kohya = form == PipelineForm::Kohya;
-  require(!is_kohya || !config.magnitudes, "export",
+/// Adds the tensors of a part.
+void add_tensors(const std::string& part, const PipelineLayers& own, bool is_kohya,
+                 std::map<std::string, at::Tensor>& tensors) {
+  require(!is_kohya || !own.config.magnitudes, "export",
           "adapters of kohya's form must have no magnitudes: got adapter.kind = \"dora\"; leave out --adapter-form");
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, layer] : layers) {
-    const std::string whole = is_kohya ? kKohyaModel + with_underscores(name) : concat(part, ".", name);
+  const char* const prefix = part == kTextPart ? kKohyaText : kKohyaModel;
+  for (const auto& [name, layer] : own.layers) {
+    const std::string whole = is_kohya ? prefix + with_underscores(name) : concat(part, ".", name);
     tensors[concat(whole, is_kohya ? ".lora_down.weight" : ".lora_A.weight")] = layer.a.contiguous();
     tensors[concat(whole, is_kohya ? ".lora_up.weight" : ".lora_B.weight")] = as_pointwise(layer).contiguous();
     if (layer.magnitude.defined()) tensors[concat(whole, ".lora_magnitude_vector")] = layer.magnitude;
     // s B A has the factor alpha / r there, also for rsLoRA
     if (is_kohya)
       tensors[concat(whole, ".alpha")] =
-          at::scalar_tensor(config.scale_of(name) * static_cast<double>(layer.rank), layer.a.options());
+          at::scalar_tensor(own.config.scale_of(name) * static_cast<double>(layer.rank), layer.a.options());
+  }
+}
+
+}  // namespace
+
+void write_pipeline_file(const std::string& folder, const std::map<std::string, PipelineLayers>& parts,
+                         PipelineForm form) {
+  const bool is_kohya = form == PipelineForm::Kohya;
+  std::map<std::string, at::Tensor> tensors;
+  nlohmann::json header = nlohmann::json::object();
+  for (const auto& [part, own] : parts) {
+    add_tensors(part, own, is_kohya, tensors);
+    add_to_header(part, own, header);
   }
   std::map<std::string, std::string> metadata{{"format", "pt"}};
-  if (!is_kohya) metadata[kMetadata] = header_of(part, config, layers);
+  if (!is_kohya) metadata[kMetadata] = header.dump(2);
   write_safetensors((fs::path(folder) / kPipelineFile).string(), tensors, metadata);
 }
 

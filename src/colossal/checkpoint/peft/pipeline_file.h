@@ -46,11 +46,16 @@ enum class PipelineForm { Peft, Kohya };
 /// Returns the form of that name, "peft" or "kohya".
 PipelineForm pipeline_form(std::string_view name);
 
-/// Writes adapters of the part `part` of a pipeline ("unet") into `folder`, which must exist, as kPipelineFile. Names
-/// of `layers` are those of modules without the part. `config` has their ranks and alphas. A layer of a convolution has
-/// A [r, in, rows, columns] and B [out, r].
+/// The adapters of a part of a pipeline.
+struct PipelineLayers {
+  PeftConfig config{};  ///< has their ranks and alphas
+  /// By the names of modules, without the part. A layer of a convolution has A [r, in, rows, columns] and B [out, r]
+  std::map<std::string, PeftLayer> layers{};
+};
+
+/// Writes adapters of parts of a pipeline ("unet", "text_encoder") into `folder`, which must exist, as kPipelineFile.
 /// Errors ("file"): it cannot be written. ("export"): magnitudes in kohya's form, which has them otherwise.
-void write_pipeline_file(const std::string& folder, const std::string& part, const PeftConfig& config,
-                         const std::map<std::string, PeftLayer>& layers, PipelineForm form);
+void write_pipeline_file(const std::string& folder, const std::map<std::string, PipelineLayers>& parts,
+                         PipelineForm form);
 
 }  // namespace colossal::checkpoint

@@ -11,6 +11,7 @@
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/with_text_encoder.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/built_in.h"
 #include "colossal/run/objectives/class_pictures.h"
@@ -41,7 +42,9 @@ data::BatchOptions batch_options(const Config& config, int replica, int64_t thre
 }  // namespace
 
 DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape)
-    : pipeline_(pipeline_of_run(config, tables, shape)), data_keys_(tables.data<DrawnDataKeys>()) {
+    : pipeline_(pipeline_of_run(config, tables, shape)),
+      trains_text_encoder_(run::trains_text_encoder(config)),
+      data_keys_(tables.data<DrawnDataKeys>()) {
   const models::DenoiserSizes& sizes = pipeline_.sizes;
   require(sizes.beside == 0, "objective", "a model that reads a mask draws, but does not learn: got one with ",
           sizes.beside, " channels beside the noised ones; train a UNet with as many channels as outputs");
@@ -52,6 +55,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .width = size.width / pipeline_.factor,
               .null_class = sizes.classes,
               .text = sizes.text,
+              .reads_ids = trains_text_encoder_,
               .has_pictures = sizes.outputs > sizes.channels,
               .mirror = data_keys_.mirror,
               .unencoded = pipeline_.has_latents() && data_keys_.encodes_in_step() ? pipeline_.factor : 0};
@@ -64,6 +68,11 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
           "half of each batch comes from prior, so training.batch_size must be even: got ", config.training.batch_size);
   require(data_keys_.prior.empty() || pipeline_.has_latents(), "data",
           "prior needs a model of latents: got one of pixels; leave it out");
+}
+
+models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) const {
+  if (!trains_text_encoder_ || !pipeline_.reads_text()) return shape;
+  return models::with_text_encoder(std::move(shape), find_source(pipeline_.text_encoder, built_in()).shape);
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
@@ -96,6 +105,7 @@ OpenedData DiffusionObjective::open_pixels(const DataRequest& request) const {
 
 OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
   const Config& config = request.config;
+  check_text_encoder(config);
   std::shared_ptr<const LatentCache> cache;  // null = each step encodes its rows
   if (options_.unencoded == 0)
     cache =
@@ -108,7 +118,7 @@ OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
           "training.cuda_graph = false");
   LatentOptions options{.noised = options_,
                         .vae = models::autoencoder_of(find_source(pipeline_.vae, built_in()).shape)};
-  if (!cache && pipeline_.reads_text())
+  if (trains_text_encoder_ || (!cache && pipeline_.reads_text()))
     options.captions = std::make_shared<const text::Captions>(text::make_captions(pipeline_.tokenizer));
   const bool has_prior = !data_keys_.prior.empty();
   // The loss is that of the pictures plus that of the prior, each a mean over its half of the batch.
@@ -154,7 +164,7 @@ NoisedOptions DiffusionObjective::held_out_options() const {
 tensor::Batch DiffusionObjective::example(int64_t rows) const { return noised_batch(rows, options_, at::kMeta); }
 
 std::vector<std::string> DiffusionObjective::added_fields() const {
-  return options_.unencoded > 0 && pipeline_.reads_text() ? std::vector<std::string>{kText}
+  return options_.unencoded > 0 && pipeline_.reads_text() && !trains_text_encoder_ ? std::vector<std::string>{kText}
                                                           : std::vector<std::string>();
 }
 
@@ -170,6 +180,12 @@ void DiffusionObjective::check(const tensor::Batch& batch) const {
           noised.sizes(), ": got ", batch.at(kTargets).sizes());
   for (const char* name : {kTimes, kWeights, kLevels})
     require(batch.at(name).dim() == 1, "data", name, " must be [B]: got ", batch.at(name).sizes());
+  if (trains_text_encoder_) {
+    const at::Tensor& ids = batch.at(kIds);
+    require(ids.dim() == 2 && ids.scalar_type() == at::kLong, "data", "ids must be int64 [B, tokens]: got ",
+            ids.sizes());
+    return;
+  }
   if (sizes.text > 0) {
     const at::Tensor& text = batch.at(kText);
     require(text.dim() == 3 && text.size(2) == sizes.text, "data", "text must be [B, tokens, ", sizes.text, "]: got ",
@@ -257,7 +273,7 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
     encoders.push_back({.name = name, .axes = std::vector<std::string>(), .from = from});
   };
   if (pipeline.has_latents()) add(kVae, pipeline.vae);
-  if (pipeline.has_latents() && pipeline.reads_text()) add(kTextEncoder, pipeline.text_encoder);
+  if (pipeline.has_latents() && pipeline.reads_text() && !trains_text_encoder(config)) add(kTextEncoder, pipeline.text_encoder);
   return encoders;
 }
 

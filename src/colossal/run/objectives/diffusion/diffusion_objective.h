@@ -37,9 +37,13 @@ class DiffusionObjective final : public Objective {
   const std::vector<std::string>& class_names() const { return pipeline_.class_names; }
   /// Returns what the model draws with.
   const PipelineSource& pipeline() const { return pipeline_; }
+  /// Returns true if the model has its text encoder within it.
+  bool trains_text_encoder() const { return trains_text_encoder_; }
   /// Returns the keys of [data] that only such runs have.
   const DrawnDataKeys& data_keys() const { return data_keys_; }
 
+  /// Errors: those of models::with_text_encoder().
+  models::ModelShape with_parts(models::ModelShape shape) const override;
   OpenedData open(const DataRequest& request) const override;
   tensor::Batch example(int64_t rows) const override;
   /// Returns the states of captions, if a step encodes its rows.
@@ -63,6 +67,7 @@ class DiffusionObjective final : public Objective {
   NoisedOptions held_out_options() const;
 
   PipelineSource pipeline_;
+  bool trains_text_encoder_;
   DrawnDataKeys data_keys_;
   NoisedOptions options_;
 };

@@ -60,19 +60,22 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::PictureSize& 
   const bool is_mirrored = noiser_.is_mirrored(own), reads_text = options.text > 0;
   const std::string& caption = pictures_->files->at(picture(index)).caption;
   Told told{.label = drawn.label};
+  if (reads_text) told.text = this->told(caption), told.empty = this->told("");
   at::Tensor latent;
   if (options.unencoded > 0) {
     const at::Tensor pixels = pixels_of(*pictures_, picture(index), bucket);
     batch.at(kPixels).select(0, row).copy_(is_mirrored ? pixels.flip({2}) : pixels);
     if (noise.defined()) batch.at(kSampleNoise).select(0, row).copy_(noise);
-    if (reads_text) told.text = ids_of(caption), told.empty = ids_of("");
     latent = at::zeros(sizes, at::kFloat);
   } else {
-    if (reads_text) told.text = cache_->caption(caption), told.empty = cache_->caption("");
     latent = drawn_latent(options_.vae, cache_->picture(drawn.id(bucket), is_mirrored), noise);
   }
   noiser_.fill(latent, told, index, own, batch, row);
   if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);
+}
+
+at::Tensor LatentSamples::told(const std::string& caption) const {
+  return options_.captions ? at::tensor((*options_.captions)(caption).ids, at::kLong) : cache_->caption(caption);
 }
 
 nlohmann::json LatentSamples::traits() const {

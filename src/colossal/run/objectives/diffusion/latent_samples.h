@@ -29,8 +29,9 @@ at::Tensor drawn_latent(const models::AutoencoderSizes& sizes, const at::Tensor&
 struct LatentOptions {
   NoisedOptions noised;  ///< without height and width, which are those of buckets
   models::AutoencoderSizes vae;
-  double weight = 1;                                 ///< of each row
-  std::shared_ptr<const text::Captions> captions{};  ///< of rows that a step encodes, if the model reads text
+  double weight = 1;  ///< of each row
+  /// With NoisedOptions::tells_ids(): what makes tokens of captions
+  std::shared_ptr<const text::Captions> captions{};
 };
 
 /// The pictures of training, or those held out. A held-out picture has the mean of its latent. Rows that a step encodes
@@ -51,7 +52,8 @@ class LatentSamples final : public data::SizedSamples {
   const std::vector<int64_t>& indices() const {
     return noiser_.options().is_held_out ? pictures_->held_out : pictures_->training;
   }
-  at::Tensor ids_of(const std::string& caption) const;
+  /// Returns what the model is told of a caption.
+  at::Tensor told(const std::string& caption) const;
   int64_t picture(int64_t index) const { return indices().at(static_cast<size_t>(index)); }
 
   std::shared_ptr<const DrawnPictures> pictures_;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
 #include "colossal/text/captions.h"
@@ -44,6 +45,17 @@ std::vector<std::string> captions_of(const Config& config, const PipelineSource&
   for (const DrawnPictures* drawn : pictures)
     for (int64_t i = 0; i < drawn->files->count(); ++i) captions.insert(drawn->files->at(i).caption);
   return {captions.begin(), captions.end()};
+}
+
+bool trains_text_encoder(const Config& config) {
+  const LowRankKeys keys = adapter_keys(config);
+  return keys.text_encoder && keys.kind != "none";
+}
+
+void check_text_encoder(const Config& config) {
+  require(!trains_text_encoder(config) || has_pipeline(config.model.from), "adapter",
+          "adapter.text_encoder needs a pipeline of diffusers, whose text encoder has learned: got model.from = \"",
+          config.model.from, "\"; write a run as one with `colossal export`, and name that folder");
 }
 
 std::vector<std::string> caption_warnings(const PipelineSource& pipeline, const std::vector<std::string>& captions) {

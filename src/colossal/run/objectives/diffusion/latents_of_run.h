@@ -22,10 +22,17 @@ LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeli
 /// must also have their mirror images.
 void skip_unencoded(DrawnPictures& pictures, const LatentCache& cache, bool mirror);
 
-/// Returns the captions whose states a run needs: those of the pictures, the empty one and training.sample_prompt; none
-/// for a model that reads no text.
+/// Returns the captions that a run needs: those of the pictures, the empty one and training.sample_prompt; none for a
+/// model that reads no text.
 std::vector<std::string> captions_of(const Config& config, const PipelineSource& pipeline,
                                      const std::vector<const DrawnPictures*>& pictures);
+
+/// Returns true if the model of a run has its text encoder within it, because its adapters are trained
+/// (adapter.text_encoder). No states of captions are then stored.
+bool trains_text_encoder(const Config& config);
+
+/// Checks that a run can train adapters of the text encoder, if it does. Errors ("adapter"): model.from is no pipeline.
+void check_text_encoder(const Config& config);
 
 /// Returns lines for the user about captions of which the text encoder does not read the end, at most a few.
 /// Errors: those of text::make_captions().

@@ -33,9 +33,6 @@ void mix_into(tensor::Batch& batch, const char* field, int64_t row, const noise:
   batch.at(field).select(0, row).copy_(factors.signal * x + factors.noise * y);
 }
 
-/// Returns the field that tells a row its caption.
-const char* caption_field(const NoisedOptions& options) { return options.unencoded > 0 ? kIds : kText; }
-
 void set(tensor::Batch& batch, const char* field, int64_t row, double value) {
   batch.at(field).mutable_data_ptr<float>()[row] = static_cast<float>(value);
 }
@@ -49,9 +46,11 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   tensor::Batch batch;
   batch.add(kNoised, {at::zeros(sizes, numbers), dims});
   batch.add(kTimes, {at::zeros({rows}, numbers), {Dim::Row}});
-  if (o.text > 0)
+  if (o.text > 0 && o.tells_ids())
+    batch.add(kIds, {at::zeros({rows, kCaptionTokens}, numbers.dtype(at::kLong)), {Dim::Row, Dim::Other}});
+  if (o.text > 0 && !o.reads_ids)
     batch.add(kText, {at::zeros({rows, kCaptionTokens, o.text}, numbers), {Dim::Row, Dim::Other, Dim::Feature}});
-  else
+  if (o.text == 0)
     batch.add(kClasses, {at::zeros({rows}, numbers.dtype(at::kLong)), {Dim::Row}});
   batch.add(kTargets, {at::zeros(sizes, numbers), dims});
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
@@ -59,8 +58,6 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
   if (o.unencoded == 0) return batch;
   batch.add(kPixels, {at::zeros({rows, 3, o.unencoded * o.height, o.unencoded * o.width}, numbers), dims});
-  if (o.text > 0)
-    batch.add(kIds, {at::zeros({rows, kCaptionTokens}, numbers.dtype(at::kLong)), {Dim::Row, Dim::Other}});
   batch.add(kSampleNoise, {at::zeros(sizes, numbers), dims});
   batch.add(kSignals, {at::zeros({rows, 2}, numbers.dtype(at::kDouble)), {Dim::Row, Dim::Other}});
   return batch;
@@ -68,7 +65,7 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
 
 tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text) {
   tensor::Batch complete = batch;
-  for (const char* name : {kPixels, kIds, kSampleNoise, kSignals}) complete = complete.without(name);
+  for (const char* name : {kPixels, kSampleNoise, kSignals}) complete = complete.without(name);
   const auto add_signal = [&](const char* name, int64_t which) {
     const tensor::Field& noise = batch.field(name);
     const at::Tensor factors = batch.at(kSignals).select(1, which).to(latents.options()).view({-1, 1, 1, 1});
@@ -79,7 +76,8 @@ tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents
   add_signal(kTargets, 1);
   if (batch.find(kPictures).defined())
     complete = complete.with(kPictures, {latents.to(at::kFloat), batch.field(kPictures).dims});
-  if (text.defined()) complete = complete.with(kText, {text.to(at::kFloat), {Dim::Row, Dim::Other, Dim::Feature}});
+  if (text.defined())
+    complete = complete.without(kIds).with(kText, {text.to(at::kFloat), {Dim::Row, Dim::Other, Dim::Feature}});
   return complete;
 }
 
@@ -122,7 +120,7 @@ void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, ui
   mix_into(batch, kTargets, row, wanted, picture, noise);
   const bool is_dropped = is_trained && uniform_of(own_seed, "label") < keys.drop_label;
   if (options_.text > 0)
-    batch.at(caption_field(options_)).select(0, row).copy_(is_dropped ? told.empty : told.text);
+    batch.at(options_.tells_ids() ? kIds : kText).select(0, row).copy_(is_dropped ? told.empty : told.text);
   else
     batch.at(kClasses).mutable_data_ptr<int64_t>()[row] = is_dropped ? options_.null_class : told.label;
   const double snr = std::pow(level.mix.signal / level.mix.noise, 2);

@@ -8,8 +8,8 @@
 //   times     fp32 [B]: the noise level, as the model's time embedding reads it
 //   classes   int64 [B]: the class, or the null class where it was dropped; of a model that is told one
 //   text      fp32 [B, T, F]: the states of the caption, or of the empty one where it was dropped; of a model that
-//   reads
-//             text
+//             reads text
+//   ids       int64 [B, T]: the tokens of that caption in place of its states; of a model with its text encoder within
 //   targets   fp32 [B, C, h, w]: what the model shall predict
 //   weights   fp32 [B]: the weight of the row's squared error
 //   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows; -1 = the row does
@@ -49,10 +49,13 @@ struct NoisedOptions {
   int64_t channels = 0, height = 0, width = 0;
   int64_t null_class = 0;     ///< index of the class that stands for no class
   int64_t text = 0;           ///< features of text states; 0 = the model is told a class
+  bool reads_ids = false;     ///< true = the model is told tokens of captions in place of their states
   bool has_pictures = false;  ///< true = the field "pictures"
   bool mirror = false;        ///< true = every second picture on average is mirrored left to right
   int64_t unencoded = 0;      ///< pixels of a side of a cell, of rows that a step encodes; 0 = the rows are encoded
   bool is_held_out = false;   ///< true = noise, time and label of a sample depend on its index alone
+  /// Returns true if rows are told tokens, for the model or for the step.
+  bool tells_ids() const { return reads_ids || unencoded > 0; }
 };
 
 /// Returns a batch of those fields, zeros. `device` may be meta.
@@ -66,8 +69,7 @@ tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents
 /// Number of tokens of a caption.
 inline constexpr int64_t kCaptionTokens = 77;
 
-/// What a row is told: a class, or the states of its caption and of the empty one, [77, features], or their ids [77] if a
-/// step encodes the row.
+/// What a row is told: a class, or the states of its caption and of the empty one, [77, features], or tokens [77].
 struct Told {
   int64_t label = 0;
   at::Tensor text{}, empty{};

@@ -24,6 +24,7 @@ struct PipelineSource {
   std::string model{};              ///< for load_model(); empty = a run that trains it
   std::string text_encoder{};       ///< the encoder of captions; empty = the model is told a class
   std::string tokenizer{};          ///< folder of the encoder's tokenizer, or "bytes"
+  std::string text_adapters{};      ///< run whose adapters are merged into the text encoder; empty = none
   std::string vae{};                ///< the autoencoder; empty = the model draws pixels
   uint64_t seed = 1;                ///< of the weights of presets
   models::DenoiserSizes sizes{};    ///< of the model
