@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,27 +29,29 @@ namespace {
 
 constexpr int64_t kSamples = 4, kSteps = 25;
 
-/// Returns the pipeline with which a run draws samples; null = it draws none.
-const run::PipelineSource* pipeline_of_samples(train::Trainer& trainer) {
+/// Returns the pipeline with which a run draws samples, without a text encoder that the model has within; nothing if it
+/// draws none.
+std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
-  if (objective == nullptr) return nullptr;
-  const run::PipelineSource& source = objective->pipeline();
-  return source.reads_text() && trainer.config().training.sample_prompt.empty() ? nullptr : &source;
+  if (objective == nullptr || trainer.config().training.sample_tokens == 0) return std::nullopt;
+  run::PipelineSource source = objective->pipeline();
+  if (source.reads_text() && trainer.config().training.sample_prompt.empty()) return std::nullopt;
+  if (objective->trains_text_encoder()) source.text_encoder.clear();
+  return source;
 }
 
 /// Returns the memory of the parts that samples_of() loads, and of decoding a picture.
 std::vector<train::MemoryNeed> needs_of_samples(train::Trainer& trainer, const run::Program& program) {
-  const run::PipelineSource* pipeline = pipeline_of_samples(trainer);
-  return pipeline == nullptr ? std::vector<train::MemoryNeed>() : needs_of_parts(*pipeline, program);
+  const auto pipeline = pipeline_of_samples(trainer);
+  return pipeline ? needs_of_parts(*pipeline, program) : std::vector<train::MemoryNeed>();
 }
 
 /// Draws training.sample_prompt, or the first class, four times.
 std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
-  const run::PipelineSource* pipeline = pipeline_of_samples(trainer);
-  if (pipeline == nullptr) return {};
+  const auto pipeline = pipeline_of_samples(trainer);
+  if (!pipeline) return {};
   const run::Config& config = trainer.config();
-  run::PipelineSource source = *pipeline;
-  if (run::trains_text_encoder(config)) source.text_encoder.clear();  // the model has it, with the adapters
+  const run::PipelineSource& source = *pipeline;
   const std::string& prompt = config.training.sample_prompt;
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
