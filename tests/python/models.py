@@ -101,4 +101,39 @@ def t5() -> Case:
     return Case(T5ForConditionalGeneration(config), tokens, loss)
 
 
-CASES = {case.__name__: case for case in (plain, gpt2, llama, bert, vit, t5)}
+def latents(rows: int) -> torch.Tensor:
+    return torch.randn(rows, 4, 4, 4)
+
+
+def unet() -> Case:
+    from diffusers import UNet2DConditionModel
+    module = UNet2DConditionModel(block_out_channels=(4, 8), layers_per_block=1, norm_num_groups=2,
+                                  down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+                                  up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), cross_attention_dim=8,
+                                  attention_head_dim=2)
+
+    def loss(module: torch.nn.Module, noised: torch.Tensor) -> torch.Tensor:
+        noised = noised.to(module.dtype)
+        return (module(noised, 500, noised.view(-1, 8, 8)).sample - noised).square().mean()
+
+    return Case(module, latents, loss)
+
+
+def dit() -> Case:
+    from diffusers import DiTTransformer2DModel
+    module = DiTTransformer2DModel(num_attention_heads=2, attention_head_dim=4, in_channels=4, out_channels=4,
+                                   num_layers=2, sample_size=4, num_embeds_ada_norm=CLASSES)
+    for block in module.transformer_blocks:
+        block.norm1.emb.class_embedder.dropout_prob = 0  # it would drop classes at random
+
+    def loss(module: torch.nn.Module, noised: torch.Tensor) -> torch.Tensor:
+        noised = noised.to(module.dtype)
+        classes = (100 * noised[:, 0, 0, 0]).long() % CLASSES
+        predicted = module(noised, timestep=classes * 200, class_labels=classes).sample
+        return (predicted - noised).square().mean()
+
+    return Case(module, latents, loss)
+
+
+DIFFUSERS = ("unet", "dit")
+CASES = {case.__name__: case for case in (plain, gpt2, llama, bert, vit, t5, unet, dit)}
