@@ -176,6 +176,28 @@ TEST(Ldm, HasTheConfigsThatItsTensorsShow) {
   EXPECT_EQ(ldm_config({path, "scheduler"}).at("prediction_type"), "epsilon");
 }
 
+TEST(Ldm, FindsAVaeThatAFileHasAlone) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "vae.safetensors", prefix = "first_stage_model.";
+  std::map<std::string, at::Tensor> prefixed, bare;
+  for (const auto& [name, value] : sized_tensors(false)) {
+    if (!name.starts_with(prefix)) continue;
+    prefixed[name] = value;
+    bare[name.substr(prefix.size())] = value;
+  }
+  write_safetensors(folder / "model.safetensors", sized_tensors(false));
+  const nlohmann::json wanted = read_config(folder / "model.safetensors/vae");
+  for (const auto& file : {prefixed, bare}) {
+    write_safetensors(path, file);
+    EXPECT_FALSE(is_ldm_file(path)) << "nothing in it draws";
+    EXPECT_EQ(ldm_part(path)->part, "vae");
+    EXPECT_EQ(read_config(path), wanted);
+    EXPECT_TRUE(open_weights(path)->entries().contains("encoder.down_blocks.0.resnets.1.conv1.weight"));
+  }
+  write_safetensors(path, {{"encoder.down_blocks.0.resnets.0.conv1.bias", at::ones({1})}});
+  EXPECT_FALSE(ldm_part(path)) << "a file of diffusers";
+}
+
 TEST(Ldm, HasPathsOfItsParts) {
   const test::TemporaryFolder folder;
   const std::string path = folder / "model.safetensors";

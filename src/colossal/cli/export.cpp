@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/base/model_path.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
@@ -131,8 +130,8 @@ int export_for_diffusers(const ExportRequest& r, const run::SavedModel& saved, c
     if (makes_pipeline) objective = diffusion::objective_of_run(r.from, program, "export");
   });
   std::vector<std::string> notices;
-  if (is_pipeline(r.from))
-    diffusion::export_pipeline_from(r.from, r.to, *saved.model, world, dtype);
+  if (run::has_pipeline(r.from))
+    diffusion::export_pipeline_from(r.from, r.to, *saved.model, mesh, dtype, program);
   else if (makes_pipeline)
     notices = diffusion::export_pipeline(r.to, *saved.model, *objective, mesh, dtype, text_encoder_of(r, *objective),
                                          program);

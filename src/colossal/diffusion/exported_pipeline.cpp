@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/ldm/file.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/diffusion/own_model.h"
 #include "colossal/models/registry.h"
@@ -30,6 +31,11 @@ json scheduler_of(const run::DiffusionObjective& objective) {
   return run::scheduler_json({.keys = objective.keys(), .sampler = objective.pipeline().sampler});
 }
 
+void write_scheduler(const json& config, const std::string& to) {
+  create_folder(to);
+  write_file(to + "/scheduler_config.json", config.dump(2) + "\n");
+}
+
 /// Returns true for files that hold weights as Python objects, which run code when they are opened.
 bool is_pickle(const fs::path& file) {
   const std::string end = file.extension();
@@ -49,10 +55,10 @@ void copy_part(const std::string& from, const std::string& to) {
   }
 }
 
-/// Writes the folder of a part beside the denoiser, on one rank.
+/// Writes the folder of a part beside the denoiser, on one rank. `part`: its folder, a run, a preset or a makers' file.
 void export_part(const std::string& part, const OwnLoading& loading, const std::string& to, comm::World& world,
                  const run::Program& program) {
-  if (loading.adapters.empty() && fs::exists(part + "/config.json") && !run::is_run(part)) return copy_part(part, to);
+  if (loading.adapters.empty() && fs::is_directory(part) && !run::is_run(part)) return copy_part(part, to);
   OwnModel model(part, world, at::kCPU, loading, program);
   const models::ModelShape& shape = model.model().shape;
   fs::remove_all(to);
@@ -82,13 +88,17 @@ void export_denoiser(const std::string& folder, distributed::DistributedModel& m
 }  // namespace
 
 void export_pipeline_from(const std::string& from, const std::string& folder, distributed::DistributedModel& model,
-                          comm::Group& world, at::ScalarType dtype) {
-  export_denoiser(folder, model, world, dtype, [&] {
+                          comm::Mesh& mesh, at::ScalarType dtype, const run::Program& program) {
+  export_denoiser(folder, model, mesh.all(), dtype, [&] {
     const run::PipelineFolder source = run::read_pipeline(from);
-    if (world.rank() != 0) return;
-    create_folder(folder);
-    for (const run::PipelinePart& part : source.parts)
-      if (part.name != source.denoiser().name) copy_part(part.folder, concat(folder, "/", part.name));
+    if (mesh.all().rank() != 0) return;
+    for (const run::PipelinePart& part : source.parts) {
+      const std::string to = concat(folder, "/", part.name);
+      if (part.name == "scheduler" && checkpoint::ldm_part(part.folder))
+        write_scheduler(checkpoint::read_config(part.folder), to);
+      else if (part.name != source.denoiser().name)
+        export_part(part.folder, /*seed=*/0, to, mesh.world(), program);
+    }
     write_file(folder + "/model_index.json", run::index_of(source).dump(2) + "\n");
   });
 }
@@ -116,8 +126,7 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
           "captions are bytes, for which diffusers has no tokenizer: the pipeline is written without one");
     const json written = run::index_of(index);
     if (mesh.all().rank() != 0) return;
-    create_folder(folder + "/scheduler");
-    write_file(folder + "/scheduler/scheduler_config.json", scheduler.dump(2) + "\n");
+    write_scheduler(scheduler, folder + "/scheduler");
     if (source.has_latents()) export_part(source.vae, {.seed = source.seed}, folder + "/vae", mesh.world(), program);
     if (source.reads_text())
       export_part(source.text_encoder, text_encoder, folder + "/text_encoder", mesh.world(), program);

@@ -28,10 +28,11 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
                                          at::ScalarType dtype, const OwnLoading& text_encoder,
                                          const run::Program& program);
 
-/// Writes the pipeline of the folder `from` with the weights of `model`, its denoiser: the files of all other parts are
-/// copied as they are, but for pickles. Communication and errors: as export_pipeline(), ("pipeline") those of
-/// run::read_pipeline(), ("file") a file that cannot be copied.
+/// Writes the pipeline of `from`, a folder or a makers' single file, with the weights of `model`, its denoiser. The
+/// files of all other parts of a folder are copied as they are, but for pickles; parts of a file are written.
+/// Communication and errors: as export_pipeline(), ("pipeline") those of run::read_pipeline(), ("file") a file that
+/// cannot be copied.
 void export_pipeline_from(const std::string& from, const std::string& folder, distributed::DistributedModel& model,
-                          comm::Group& world, at::ScalarType dtype);
+                          comm::Mesh& mesh, at::ScalarType dtype, const run::Program& program);
 
 }  // namespace colossal::diffusion

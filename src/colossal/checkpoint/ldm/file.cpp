@@ -52,8 +52,18 @@ class LdmShapes {
   std::string file_;
 };
 
+/// Returns true for a safetensors file with a tensor whose name begins so.
+bool has_names(const std::string& path, const std::string& begin) {
+  std::error_code none;
+  if (!path.ends_with(".safetensors") || !std::filesystem::is_regular_file(path, none)) return false;
+  const SafetensorsReader file(path);
+  const auto first = file.entries().lower_bound(begin);
+  return first != file.entries().end() && first->first.starts_with(begin);
+}
+
 /// Returns true for a file of Stable Diffusion 2: the projections around its transformers are linear.
 bool is_second(const std::string& file) {
+  if (!is_ldm_file(file)) return false;  // a VAE alone
   const LdmShapes unet({file, kUnetPart});
   return unet.dimensions("mid_block.attentions.0.proj_in.weight") == 2;
 }
@@ -144,17 +154,11 @@ json scheduler_config(const std::string& file) {
 
 }  // namespace
 
-bool is_ldm_file(const std::string& path) {
-  std::error_code none;
-  if (!path.ends_with(".safetensors") || !std::filesystem::is_regular_file(path, none)) return false;
-  const SafetensorsReader file(path);
-  const std::string begin = "model.diffusion_model.";
-  const auto first = file.entries().lower_bound(begin);
-  return first != file.entries().end() && first->first.starts_with(begin);
-}
+bool is_ldm_file(const std::string& path) { return has_names(path, "model.diffusion_model."); }
 
 std::optional<LdmPart> ldm_part(const std::string& path) {
   if (is_ldm_file(path)) return LdmPart{path, kUnetPart};
+  if (has_names(path, "first_stage_model.") || has_names(path, "encoder.down.")) return LdmPart{path, kVaePart};
   for (const char* part : {kUnetPart, kVaePart, kTextPart, kSchedulerPart}) {
     const std::string end = concat("/", part);
     if (!path.ends_with(end)) continue;

@@ -3,6 +3,7 @@
 //
 //   ldm_part("v1-5-pruned.safetensors/vae");               // {"v1-5-pruned.safetensors", "vae"}
 //   ldm_part("v1-5-pruned.safetensors");                   // {"v1-5-pruned.safetensors", "unet"}
+//   ldm_part("vae-ft-mse-840000-ema-pruned.safetensors");  // {..., "vae"}: a file of a VAE alone
 //   checkpoint::read_config("v1-5-pruned.safetensors/vae")     // ldm_config() of that part
 //   checkpoint::open_weights("v1-5-pruned.safetensors/vae")    // LdmWeights of that part
 #pragma once
@@ -20,7 +21,8 @@ struct LdmPart {
 /// Returns true for a safetensors file with the names of LDM: it has tensors of a UNet, `model.diffusion_model.*`.
 bool is_ldm_file(const std::string& path);
 
-/// Returns the part that a path means, the UNet for the path of a file; none = the path is no such file or part of one.
+/// Returns the part that a path means: the UNet for the path of a file, and the VAE for that of a file which has it
+/// alone; none = the path is no such file or part of one.
 std::optional<LdmPart> ldm_part(const std::string& path);
 
 /// Returns true if the file has tensors of the part. A scheduler has none.

@@ -11,8 +11,8 @@ namespace {
 
 using Renamed = std::pair<const char*, const char*>;
 
-constexpr char kUnet[] = "model.diffusion_model.", kVae[] = "first_stage_model.",
-               kClip[] = "cond_stage_model.transformer.", kOpenClip[] = "cond_stage_model.model.";
+constexpr char kUnet[] = "model.diffusion_model.", kClip[] = "cond_stage_model.transformer.",
+               kOpenClip[] = "cond_stage_model.model.";
 
 /// Takes `begin` off the front of a name, and returns true, if it is there.
 bool take(std::string& name, const std::string& begin) {
@@ -156,7 +156,12 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names) {
     sizes.unet_levels = halves + 1;
     sizes.unet_layers = blocks / sizes.unet_levels - 1;
   }
-  sizes.vae_levels = count_after(names, concat(kVae, "encoder.down."));
+  const std::string level = "encoder.down.";
+  sizes.vae_levels = count_after(names, sizes.vae + level);
+  if (const int64_t levels = count_after(names, level); levels > 0) {
+    sizes.vae = "";
+    sizes.vae_levels = levels;
+  }
   sizes.text_blocks = count_after(names, concat(kOpenClip, "transformer.resblocks."));
   return sizes;
 }
@@ -164,9 +169,9 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names) {
 std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes) {
   std::string rest = name;
   if (take(rest, kUnet)) return {{"unet", unet_name(rest, sizes.unet_layers)}};
-  if (take(rest, kVae)) return vae_places(rest, sizes.vae_levels);
   if (take(rest, kClip)) return {{"text_encoder", rest}};
   if (take(rest, kOpenClip)) return open_clip_places(rest, sizes.text_blocks);
+  if (take(rest, sizes.vae)) return vae_places(rest, sizes.vae_levels);
   return {};
 }
 

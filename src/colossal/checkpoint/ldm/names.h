@@ -15,10 +15,11 @@ namespace colossal::checkpoint {
 
 /// Numbers that the names of a file depend on.
 struct LdmSizes {
-  int64_t unet_levels = 0;  ///< levels of the UNet
-  int64_t unet_layers = 0;  ///< ResNet blocks of a level on the way down
-  int64_t vae_levels = 0;   ///< levels of the VAE
-  int64_t text_blocks = 0;  ///< blocks of OpenCLIP; 0 = the text encoder is CLIP-L
+  int64_t unet_levels = 0;                 ///< levels of the UNet
+  int64_t unet_layers = 0;                 ///< ResNet blocks of a level on the way down
+  int64_t vae_levels = 0;                  ///< levels of the VAE
+  int64_t text_blocks = 0;                 ///< blocks of OpenCLIP; 0 = the text encoder is CLIP-L
+  std::string vae = "first_stage_model.";  ///< what names of the VAE begin with; "" in some files that have it alone
   bool operator==(const LdmSizes&) const = default;
 };
 

@@ -38,10 +38,9 @@ void DiffusionKeys::fields(Fields& f) {
 }
 
 void VaeKeys::fields(Fields& f) {
-  f.text(
-      "from", from,
-      "autoencoder whose latents the model learns: a folder of diffusers or a run; none: the model works on pixels in "
-      "[-1, 1]; empty = that of model.from or of the preset");
+  f.text("from", from,
+         "autoencoder whose latents the model learns: a folder of diffusers, a makers' file or a run; none: the model "
+         "works on pixels in [-1, 1]; empty = that of model.from or of the preset");
 }
 
 void DrawnDataKeys::fields(Fields& f) {
