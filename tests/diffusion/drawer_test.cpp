@@ -16,7 +16,9 @@
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/saved_model.h"
 #include "diffusion/latent_runs.h"
+#include "support/temporary_folder.h"
 #include "support/thrown_message.h"
+#include "text/clip_files.h"
 
 namespace colossal::diffusion::drawer_test {
 namespace {
@@ -249,6 +251,11 @@ TEST_F(Drawers, RefuseWhatThePipelineCannotDo) {
     other = loaded.source;
     other.sizes.channels = 8;
     EXPECT_THAT(refused_parts(), HasSubstr("must have latents of 8 channels, which the model draws: got 4"));
+    other = loaded.source;
+    const test::TemporaryFolder tokenizer;
+    text::clip::write_folder(tokenizer);
+    other.tokenizer = tokenizer.path();
+    EXPECT_THAT(refused_parts(), HasSubstr("must have at most the 259 tokens (vocab_size) of the text encoder"));
   });
 }
 

@@ -158,7 +158,8 @@ constexpr size_t kWaitingBytes = size_t{256} << 20;
 /// Decodes latents of an earlier command.
 int decode(const DrawRequest& r, const run::Program& known) {
   run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw");
-  source.sizes.text = 0;  // captions are not read
+  source.text_encoder.clear();  // captions are not read
+  source.sizes.text = 0;
   const checkpoint::SafetensorsReader file(r.decode);
   require(source.has_latents() && file.contains("latents"), "draw", "--decode must be a file with the tensor latents, ",
           "and --from a model that draws latents: got ", r.decode, " and ", r.model.from);

@@ -97,7 +97,7 @@ void export_pipeline_from(const std::string& from, const std::string& folder, di
       if (part.name == "scheduler" && checkpoint::ldm_part(part.folder))
         write_scheduler(checkpoint::read_config(part.folder), to);
       else if (part.name != source.denoiser().name)
-        export_part(part.folder, /*seed=*/0, to, mesh.world(), program);
+        export_part(part.folder, {}, to, mesh.world(), program);
     }
     write_file(folder + "/model_index.json", run::index_of(source).dump(2) + "\n");
   });

@@ -10,9 +10,9 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/diffusion/own_model.h"
+#include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/text_encoder.h"
-#include "colossal/text/captions.h"
 #include "colossal/train/rank_inputs.h"
 
 namespace colossal::diffusion {
@@ -51,9 +51,9 @@ void encode_captions(const std::vector<std::string>& missing, const run::LatentC
                      comm::World& world, at::Device device, const run::Program& program) {
   const std::vector<std::string> own = share_of(missing, world);
   if (own.empty()) return;
-  const text::Captions captions = text::make_captions(work.pipeline.tokenizer);
   const OwnModel encoder(work.pipeline.text_encoder, world, device, {.dtype = work.dtype, .seed = work.pipeline.seed},
                          program);
+  const text::Captions captions = captions_for(work.pipeline, encoder);
   Shard shard(cache);
   for (const std::string& caption : own) {
     const text::Caption tokens = captions(caption);

@@ -38,6 +38,15 @@ std::vector<run::AdapterChoice> text_adapters_of(const run::PipelineSource& sour
 
 }  // namespace
 
+text::Captions captions_for(const run::PipelineSource& source, const OwnModel& encoder) {
+  text::Captions captions = text::make_captions(source.tokenizer);
+  const int64_t vocabulary = encoder.model().shape.vocabulary;
+  require(captions.vocabulary() <= vocabulary, "draw", "the tokenizer ", source.tokenizer, " must have at most the ",
+          vocabulary, " tokens (vocab_size) of the text encoder ", source.text_encoder, ": got ", captions.vocabulary(),
+          "; take the tokenizer that belongs to the encoder");
+  return captions;
+}
+
 PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device,
                              const OwnLoading& loading, const run::Program& program)
     : notices_(source.notices) {
@@ -45,9 +54,10 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
   of_text.adapters = text_adapters_of(source, loading.adapters);
-  if (source.reads_text()) captions_ = text::make_captions(source.tokenizer);
+  if (source.reads_text() && source.text_encoder.empty()) captions_ = text::make_captions(source.tokenizer);
   if (!source.text_encoder.empty()) {
     text_encoder_ = std::make_unique<OwnModel>(source.text_encoder, world, device, of_text, program);
+    captions_ = captions_for(source, *text_encoder_);
     const int64_t features = models::text_encoder_of(text_encoder_->model().shape).features;
     require(features == source.sizes.text, "draw", "the text encoder ", source.text_encoder, " must have states of ",
             source.sizes.text, " features, which the model reads: got ", features);
@@ -118,7 +128,7 @@ std::vector<train::MemoryNeed> needs_of_parts(const run::PipelineSource& source,
     const run::ModelSource model = run::find_source(part, program);
     return train::whole_model_need(model.shape, model.dtype, work);
   };
-  if (source.reads_text()) {
+  if (!source.text_encoder.empty()) {
     const auto need = need_of(source.text_encoder, [](const models::Model&, const nn::Parameters&) {});
     needs.push_back({"text encoder", train::kFrozenParameters, need.weights, "device"});
   }

@@ -24,12 +24,16 @@
 
 namespace colossal::diffusion {
 
+/// Returns the converter of captions for the text encoder of a pipeline. Errors: those of text::make_captions();
+/// ("draw") a tokenizer with more tokens than the encoder.
+text::Captions captions_for(const run::PipelineSource& source, const OwnModel& encoder);
+
 class PipelineParts {
  public:
   /// Loads the parts that the pipeline has. Of OwnLoading::adapters, those that have adapters of a text encoder are
   /// merged into it, and those of PipelineSource::text_adapters. A pipeline of captions without a text encoder is one
-  /// whose model has it within it. Communication: none. Errors: those of OwnModel and of
-  /// text::make_captions(); ("draw") a text encoder or an autoencoder of other sizes than the model needs.
+  /// whose model has it within it. Communication: none. Errors: those of OwnModel and of captions_for(); ("draw") a text
+  /// encoder or an autoencoder of other sizes than the model needs.
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const OwnLoading& loading,
                 const run::Program& program);
 
