@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "colossal/base/json.h"
+#include "colossal/text/captions.h"
 #include "colossal/text/tokenizer.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -113,6 +114,15 @@ TEST(Vectors, EqualsBertVocabulary) {
   for (const json& vector : lines_of(kTokenizers + "hf/bert-base-uncased/vectors.jsonl"))
     ASSERT_EQ(tokenizer->encode_whole(vector["text"].get<std::string>()).ids, vector["ids_special"].get<Ids>())
         << vector["text"];
+}
+
+TEST(Vectors, EqualsClipOfCaptions) {
+  const std::string folder = kTokenizers + "hf/clip";
+  if (!fs::exists(folder)) GTEST_SKIP() << "needs " << folder;
+  const Ids ids = make_captions(folder)("a photograph of an astronaut riding a horse").ids;
+  Ids wanted{49406, 320, 8853, 539, 550, 18376, 6765, 320, 4558, 49407};
+  wanted.resize(77, 49407);
+  EXPECT_EQ(ids, wanted);
 }
 
 }  // namespace
