@@ -18,7 +18,7 @@ class LatentRuns : public DiffusionRuns {
     train(run::read_given_config(
               test::source_dir() + "/examples/vae_shapes.toml",
               {"--run.folder=" + vae(), "--run.device=cpu", "--run.matmul=mkl", "--precision.mode=fp64",
-               "--model.height=16", "--model.width=16", "--model.levels=[4,8]", "--model.groups=2",
+               "--model.height=16", "--model.width=16", "--model.levels=4,8", "--model.groups=2",
                "--data.path=builtin-shapes:20", "--data.held_out=0.1", "--optimizer.warmup_steps=0",
                "--training.batch_size=4", "--training.steps=2", "--training.evaluate_every=0"})
               .config);

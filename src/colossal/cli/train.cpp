@@ -226,7 +226,6 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   models::ModelShape shape = run::resolve_shape(sources.model, options.program);
   for (std::string& notice : models::use_present_names(config.model, shape.own))
     options.notices.push_back(std::move(notice));
-  models::set_types(config.model, shape.own);
   const run::ChosenObjective objective = run::choose_objective(
       config, options.program.objectives, shape, run::tables_of(options.program.adapters), &options.notices);
   check_reward_function(options.program, objective);

@@ -120,6 +120,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     data_.model.from = config_.model.from;
     config_.model = data_.model;
+    models::set_types(config_.model, data_.shape.own);
     data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
     check_memory({config_, *models_}, device, world_.local_size());
