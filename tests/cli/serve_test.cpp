@@ -86,15 +86,16 @@ TEST_F(Serve, TakesModelsThatDraw) {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   };
-  const ServeOptions own = read_serve_options(drawing({"--parallel.data", "2", "--max-waiting", "3"}), run::built_in());
+  const ServeOptions own =
+      read_serve_options(drawing({"--parallel.data", "2", "--replicas", "3", "--max-waiting", "3"}), run::built_in());
   EXPECT_TRUE(own.draws);
   EXPECT_EQ(own.name, "sd");
-  EXPECT_EQ(own.ranks(), 2);
+  EXPECT_EQ(own.ranks(), 6);
+  EXPECT_EQ(own.printed_ranks(), "3 replicas of 2 ranks");
   EXPECT_EQ(own.limits.max_waiting, 3);
   const auto refusal = [&](const std::vector<std::string>& more) { return run_command("serve", drawing(more)).err; };
   EXPECT_THAT(refusal({"--kv-cache", "1MiB", "--temperature", "0"}),
               HasSubstr("--kv-cache and --temperature have no effect on a model that draws pictures"));
-  EXPECT_THAT(refusal({"--replicas", "2"}), HasSubstr("--replicas must be 1 for a model that draws pictures: got 2"));
   EXPECT_THAT(refusal({"--adapter", "a=" + folder() / "poet", "--adapter", "b=" + folder() / "poet"}),
               HasSubstr("a model must continue text if requests choose adapters"));
   expect_refusal({"--parallel.data", "2"}, 2, "--parallel.data has no effect on a model that reads text");

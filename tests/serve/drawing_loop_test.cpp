@@ -52,7 +52,7 @@ void with_loop(int ranks, const Draw& draw, const Use& use, int64_t max_waiting 
 Drawn drawn_by(DrawingLoop& loop, DrawOptions options) {
   std::promise<Drawn> promise;
   std::future<Drawn> drawn = promise.get_future();
-  EXPECT_TRUE(loop.add({std::move(options), [&](Drawn one) { promise.set_value(std::move(one)); }}));
+  EXPECT_TRUE(loop.draw({std::move(options), [&](Drawn one) { promise.set_value(std::move(one)); }}));
   return drawn.get();
 }
 
@@ -96,7 +96,7 @@ TEST(DrawingLoop, StopsACancelledDrawingOnAllRanks) {
     };
     with_loop(ranks, draw, [&](DrawingLoop& loop) {
       const auto never = [](Drawn) { ADD_FAILURE() << "of a cancelled job"; };
-      const auto first = loop.add({{.prompt = "slow"}, never}), second = loop.add({{.prompt = "slow"}, never});
+      const auto first = loop.draw({{.prompt = "slow"}, never}), second = loop.draw({{.prompt = "slow"}, never});
       wait_until([&] { return begun == ranks; });
       EXPECT_EQ(loop.load().running, 1);
       EXPECT_EQ(loop.load().waiting, 1);
@@ -118,10 +118,10 @@ TEST(DrawingLoop, EndsWithoutItsJobs) {
   };
   const auto never = [](Drawn) { ADD_FAILURE() << "of a loop that has ended"; };
   with_loop(1, draw, [&](DrawingLoop& loop) {
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(loop.add({{.prompt = "slow"}, never}));
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(loop.draw({{.prompt = "slow"}, never}));
     wait_until([&] { return has_begun.load(); });
     loop.end();
-    late = loop.add({{.prompt = "late"}, never});
+    late = loop.draw({{.prompt = "late"}, never});
   });
   EXPECT_FALSE(late.has_value());
 }
@@ -135,10 +135,10 @@ TEST(DrawingLoop, TakesOnlySoManyJobs) {
   with_loop(
       1, draw,
       [&](DrawingLoop& loop) {
-        EXPECT_TRUE(loop.add({{.prompt = "drawn"}, {}}));
+        EXPECT_TRUE(loop.draw({{.prompt = "drawn"}, {}}));
         wait_until([&] { return has_begun.load(); });
-        EXPECT_TRUE(loop.add({{.prompt = "waits"}, {}}));
-        EXPECT_FALSE(loop.add({{.prompt = "refused"}, {}}));
+        EXPECT_TRUE(loop.draw({{.prompt = "waits"}, {}}));
+        EXPECT_FALSE(loop.draw({{.prompt = "refused"}, {}}));
       },
       /*max_waiting=*/1);
 }
@@ -166,9 +166,9 @@ TEST(DrawingLoop, EndsWithTheErrorOfOneOfSeveralRanks) {
   const auto count = [&](const Drawn& one) { failed += one.error ? 1 : 0; };
   EXPECT_THROW(with_loop(2, draw,
                          [&](DrawingLoop& loop) {
-                           for (int i = 0; i < 2; ++i) EXPECT_TRUE(loop.add({{.prompt = "x"}, count}));
+                           for (int i = 0; i < 2; ++i) EXPECT_TRUE(loop.draw({{.prompt = "x"}, count}));
                            wait_until([&] { return failed == 2; });
-                           EXPECT_FALSE(loop.add({{.prompt = "late"}, {}}));
+                           EXPECT_FALSE(loop.draw({{.prompt = "late"}, {}}));
                          }),
                Error);
   EXPECT_EQ(failed, 2);

@@ -9,6 +9,7 @@
 #include "colossal/base/base64.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/diffusion/drawing.h"
+#include "colossal/serve/drawing_loop.h"
 #include "serve/test_service.h"
 
 namespace colossal::serve_test {

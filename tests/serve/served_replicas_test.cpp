@@ -14,6 +14,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/serve/engine_loop.h"
 #include "infer/engine_answers.h"
 #include "support/decorated_world.h"
 #include "support/generated_text.h"

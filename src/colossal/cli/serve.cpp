@@ -86,12 +86,10 @@ serve::ServedModel served_model(const ServeOptions& options, const run::SavedMod
 
 std::string ready_line(const ServeOptions& options, const std::string& url, const run::SavedModel& saved,
                        const ModelRunners& runners) {
-  const int64_t ranks = options.model.layout.ranks();
   std::string line = concat("ready at ", url, ": ", options.name, ", ");
   if (!options.adapters.empty())
     line += concat(options.adapters.size(), options.adapters.size() == 1 ? " adapter, " : " adapters, ");
-  if (options.replicas > 1) line += concat(options.replicas, " replicas of ");
-  line += concat(ranks, ranks == 1 ? " rank" : " ranks");
+  line += options.printed_ranks();
   if (!runners.engine) return line;
   const int64_t tokens = runners.engine->blocks() * options.engine.block_tokens * saved.model->cache_ranks();
   return line + concat(options.replicas > 1 ? ", each cache holds " : ", the cache holds ", tokens, " tokens");

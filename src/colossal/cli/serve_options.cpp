@@ -99,7 +99,7 @@ void add_address(CLI::App& app, ServeOptions& options, ServeFlags& flags) {
                  "of a model that draws: number of ranks, or groups of them, that divide the pictures of a request")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--replicas", options.replicas, "number of engines behind the port, each with all ranks of the layout")
+  app.add_option("--replicas", options.replicas, "number of models behind the port, each with all ranks of the layout")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--allow-host", options.allowed_hosts,
@@ -161,8 +161,6 @@ void check_picture_model(const CLI::App& app, const ServeOptions& options) {
                                  "--chat-template", "--variables",      "--system",      "--normalize"};
   for (const std::string& name : given_names(app)) names.push_back(infer::flag_of(name));
   refuse_options(app, names, "on a model that draws pictures");
-  require(options.replicas == 1, "serve", "--replicas must be 1 for a model that draws pictures: got ",
-          options.replicas, "; divide the pictures among ranks with --parallel.data, or start several servers");
   require(options.adapters.empty(), "serve",
           "a model must continue text if requests choose adapters: got one that draws pictures in ", options.model.from,
           "; start a server for each adapter, with --adapter FOLDER");
@@ -220,6 +218,12 @@ std::string last_part(const std::string& path) {
 }
 
 }  // namespace
+
+std::string ServeOptions::printed_ranks() const {
+  const int64_t each = model.layout.ranks();
+  const std::string of = replicas > 1 ? concat(replicas, " replicas of ") : "";
+  return concat(of, each, each == 1 ? " rank" : " ranks");
+}
 
 ServeOptions read_serve_options(const Arguments& arguments, const run::Program& program) {
   CLI::App app(

@@ -49,6 +49,8 @@ struct ServeOptions {
 
   /// Returns the number of ranks of all replicas.
   int64_t ranks() const { return replicas * model.layout.ranks(); }
+  /// Returns "1 rank", or "2 replicas of 4 ranks".
+  std::string printed_ranks() const;
 };
 
 /// Parses the arguments of the command, and reads the files that they name. It reads no weights.

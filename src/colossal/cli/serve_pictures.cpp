@@ -9,10 +9,12 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/server_front.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/comm/part_of_world.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/serve/drawing_loop.h"
+#include "colossal/serve/replicas/served_replicas.h"
 
 namespace colossal::cli {
 namespace {
@@ -33,14 +35,17 @@ serve::ServedModel model_of_pictures(const ServeOptions& options, const run::Pip
 int serve_pictures_as_rank(const ServeOptions& options, const run::Program* program) {
   ignore_broken_pipes();
   end_on_stop_signals();  // nothing is lost before the model is loaded
-  const auto world = join_layout(options.model);
+  const auto world = join_layout(options.model, options.replicas);
   say_stalls_of_work(*world);
   const bool is_first = world->rank() == 0;
-  comm::Mesh mesh(*world, options.model.layout.axes());
+  serve::check_replicas(*world, options.replicas, options.model.layout.ranks());
+  comm::Mesh everyone(*world, {{"rank", world->size()}});
   std::unique_ptr<ServerFront> front;
-  comm::agree(mesh.all(), at::kCPU, [&] {
+  comm::agree(everyone.all(), at::kCPU, [&] {
     if (is_first) front = std::make_unique<ServerFront>(options);
   });
+  comm::PartOfWorld part(*world, static_cast<int>(options.replicas));
+  comm::Mesh mesh(part, options.model.layout.axes());
   const run::Program known = program ? *program : run::built_in();
   const run::PipelineSource source = diffusion::find_pipeline(options.model.from, known, "serve");
   run::Loading loading = options.model.loading();
@@ -49,7 +54,7 @@ int serve_pictures_as_rank(const ServeOptions& options, const run::Program* prog
       serve::load_with_draft(options.model, loading, mesh, options.model.layout, &known);
   if (is_first) print_notices(loaded.model);
   const at::Device device = loaded.model.model->parameters().options().device;
-  diffusion::PipelineParts parts(source, *world, device, {.dtype = loading.dtype, .uses_average = loading.uses_average},
+  diffusion::PipelineParts parts(source, part, device, {.dtype = loading.dtype, .uses_average = loading.uses_average},
                                  known);
   for (const std::string& notice : parts.take_notices())
     if (is_first) say(notice);
@@ -58,26 +63,26 @@ int serve_pictures_as_rank(const ServeOptions& options, const run::Program* prog
     watch_stop_signals(world->size() > 1 ? SecondSignal::IsReported : SecondSignal::Ends);
   else
     ignore_stop_signals();
-  serve::DrawingLoop loop(*world, mesh,
+  serve::DrawingLoop loop(part, mesh,
                           {.draw =
                                [&](const auto& wanted, const auto& given, const auto& take) {
                                  drawer.draw(wanted, given, take);
                                  return parts.take_notices();
                                },
                            .max_waiting = options.limits.max_waiting});
+  serve::ServedReplicas replicas(part, loop, options.limits.max_waiting);
   if (!front) {
-    loop.run({});
+    replicas.run({});
     return 0;
   }
-  const int64_t ranks = world->size();
-  return front->serve_until_stopped({.open =
-                                         [&] {
-                                           front->service().open(model_of_pictures(options, source), loop);
-                                           say(concat("ready at ", front->url(), ": ", options.name,
-                                                      " draws pictures, ", ranks, ranks == 1 ? " rank" : " ranks"));
-                                         },
-                                     .run = [&](const std::function<void()>& poll) { loop.run(poll); },
-                                     .end = [&] { loop.end(); }});
+  return front->serve_until_stopped(
+      {.open =
+           [&] {
+             front->service().open(model_of_pictures(options, source), replicas.replica());
+             say(concat("ready at ", front->url(), ": ", options.name, " draws pictures, ", options.printed_ranks()));
+           },
+       .run = [&](const std::function<void()>& poll) { replicas.run(poll); },
+       .end = [&] { replicas.end(); }});
 }
 
 }  // namespace colossal::cli

@@ -15,6 +15,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/diffusion/draw_options.h"
 #include "colossal/diffusion/drawing.h"
+#include "colossal/diffusion/drawn_picture.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
@@ -28,16 +29,6 @@ class DecodingFailed : public Error {
       : Error("draw", message), latents(std::move(latents)), seed(seed) {}
   at::Tensor latents;  ///< [n, C, h, w] as the model drew them
   int64_t seed;        ///< of the first
-};
-
-/// A picture and how it was drawn.
-struct DrawnPicture {
-  std::string png;  ///< the file, with the text chunk `parameters`
-  int64_t seed = 0;
-  std::string sampler{};
-  int64_t steps = 0;
-  double seconds = 0;  ///< a picture's share of the time
-  std::string note{};  ///< PipelineParts::note_of_tiles() of a picture in tiles
 };
 
 /// What a drawing begins from besides its options, the same on every rank.

@@ -139,7 +139,7 @@ DrawingLoop::DrawingLoop(comm::World& world, comm::Mesh& mesh, DrawingLoopOption
 
 DrawingLoop::~DrawingLoop() = default;
 
-std::optional<Ticket> DrawingLoop::add(DrawingJob job) {
+std::optional<Ticket> DrawingLoop::draw(DrawingJob job) {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   if (s.ends || s.has_ended || static_cast<int64_t>(s.queue.size()) >= s.options.max_waiting) return {};

@@ -2,11 +2,10 @@
 //
 //   serve::DrawingLoop loop(world, mesh, {.draw = [&](const auto&... what) { return draw_with(drawer, what...); }});
 //   loop.run([] { ... });                                     // on every rank, the thread that loaded the model
-//   const auto ticket = loop.add({.options = {.prompt = "a cat"}, .on_end = [](Drawn drawn) { ... }});  // any thread
+//   const auto ticket = loop.draw({.options = {.prompt = "a cat"}, .on_end = [](Drawn drawn) { ... }});  // any thread
 //   loop.cancel(*ticket);                                     // the drawing ends after its step
 #pragma once
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,21 +19,6 @@
 #include "colossal/serve/replica.h"
 
 namespace colossal::serve {
-
-/// The pictures of a request, or an error.
-struct Drawn {
-  std::vector<diffusion::DrawnPicture> pictures{};
-  std::vector<std::string> notices{};  ///< lines for the user, such as the words that the model does not read
-  std::exception_ptr error{};          ///< null = none
-};
-
-/// A request for pictures.
-struct DrawingJob {
-  diffusion::DrawOptions options{};
-  /// Called once on the thread of DrawingLoop::run(), unless the job is cancelled or the loop ends. It must be quick
-  /// and must not throw.
-  std::function<void(Drawn)> on_end{};
-};
 
 struct DrawingLoopOptions {
   /// Draws (diffusion::Drawer::draw()) and returns lines for the user. All ranks call it with the same options; it
@@ -51,26 +35,23 @@ struct DrawingLoopOptions {
 /// Communication: a broadcast_text for each job and for each step, and that of the function `draw`. None with one rank.
 /// Errors:        with one rank an error of a job is its result, and the loop goes on. With several ranks the others
 ///                may wait for the one that failed, so run() gives the error to all jobs and throws it.
-/// Thread safety: any thread of rank 0 may call add(), cancel(), load() and end(). None of them waits for a step.
-class DrawingLoop {
+/// Thread safety: any thread of rank 0 may call draw(), cancel(), load() and end(). None of them waits for a step.
+class DrawingLoop final : public ReplicaLoop {
  public:
   /// `world` and `mesh` must outlive the loop.
   DrawingLoop(comm::World& world, comm::Mesh& mesh, DrawingLoopOptions options);
-  ~DrawingLoop();
+  ~DrawingLoop() override;
 
   /// Takes a job and returns its ticket; nothing if the queue has no room or the loop has ended.
-  std::optional<Ticket> add(DrawingJob job);
+  std::optional<Ticket> draw(DrawingJob job) override;
   /// Ends a job that waits at once, and one that is drawn after its step. Its function is not called any more, unless
   /// it is called at this moment. Ignores jobs that have ended.
-  void cancel(Ticket ticket);
+  void cancel(Ticket ticket) override;
   /// Returns the number of jobs that wait, and 1 while one is drawn; a drawing has no blocks.
-  ReplicaLoad load() const;
+  ReplicaLoad load() const override;
 
-  /// Draws until rank 0 calls end(). `poll` is called on rank 0 between the steps of a drawing, and at least five times
-  /// a second without one.
-  void run(const std::function<void()>& poll);
-  /// Makes run() return on all ranks, after the step of the drawing. The functions of unfinished jobs are not called.
-  void end();
+  void run(const std::function<void()>& poll) override;
+  void end() override;
 
  private:
   struct State;

@@ -46,7 +46,7 @@ struct EngineLoopOptions {
 /// Errors:        an error that one request causes, such as a prompt that is too long, is an event of that request. All
 ///                ranks get the same one, and the loop goes on. After end() or an error of run(), add() takes no work.
 /// Embeddings:    take turns within the steps of the engine (EmbeddingWork), so that they do not stop generations.
-class EngineLoop final : public Replica {
+class EngineLoop final : public ReplicaLoop {
  public:
   /// `world` and `mesh` are those of this replica alone. All must outlive the loop.
   EngineLoop(comm::World& world, comm::Mesh& mesh, EngineLoopOptions options);
@@ -58,12 +58,10 @@ class EngineLoop final : public Replica {
   void cancel(Ticket ticket) override;
   ReplicaLoad load() const override;
 
-  /// Steps until rank 0 calls end(). `poll` is called on rank 0 between steps, and at least five times a second while
-  /// the loop is idle. On an error of weights or ranks it calls the functions of all unfinished work with the message
+  /// On an error of weights or ranks it calls the functions of all unfinished work with the message
   /// (FinishReason::EngineEnded, Vectors::engine_has_ended) and throws it.
-  void run(const std::function<void()>& poll);
-  /// Makes run() return on all ranks before the next step. Unfinished work gets no event. Rank 0, any thread.
-  void end();
+  void run(const std::function<void()>& poll) override;
+  void end() override;
 
  private:
   struct State;

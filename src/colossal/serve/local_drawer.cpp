@@ -5,18 +5,17 @@
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/comm/mesh.h"
-#include "colossal/comm/run_ranks.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/distributed/config.h"
+#include "colossal/serve/local_host.h"
 
 namespace colossal::serve {
 
@@ -34,41 +33,15 @@ LocalDrawerOptions read_local_drawer_options(const std::string& json) {
   return options;
 }
 
-struct LocalDrawer::Host {
+struct LocalDrawer::Host : LocalHost {
   explicit Host(LocalDrawerOptions options_) : options(std::move(options_)) {}
 
   const LocalDrawerOptions options;
-  std::thread thread;
-  std::once_flag closed;
   // Set by the thread before the constructor of LocalDrawer returns.
   run::PipelineSource source;
   std::vector<std::string> notices;
 
-  std::mutex mutex;  // guards the members below
-  std::condition_variable changed;
-  DrawingLoop* loop = nullptr;  // null = the pipeline is not loaded yet, or the loop has ended
-  bool has_ended = false;
-  std::exception_ptr error;
-
   void run(comm::World& world);
-  void set_loop(DrawingLoop* own) {
-    const std::lock_guard lock(mutex);
-    loop = own;
-    changed.notify_all();
-  }
-  void cancel(Ticket ticket) {
-    const std::lock_guard lock(mutex);
-    if (loop) loop->cancel(ticket);
-  }
-  void close() {
-    std::call_once(closed, [this] {  // other threads that close wait here
-      {
-        const std::lock_guard lock(mutex);
-        if (loop) loop->end();
-      }
-      thread.join();
-    });
-  }
 };
 
 void LocalDrawer::Host::run(comm::World& world) {
@@ -92,12 +65,7 @@ void LocalDrawer::Host::run(comm::World& world) {
                          return parts.take_notices();
                        },
                    .max_waiting = std::numeric_limits<int64_t>::max()});
-  struct Opened {  // while the loop takes drawings
-    ~Opened() { host.set_loop(nullptr); }
-    Host& host;
-  } const opened{*this};
-  set_loop(&own);
-  own.run({});
+  serve(own);
 }
 
 /// The state that the drawer's thread and the readers of a drawing share.
@@ -136,26 +104,7 @@ std::optional<Drawn> LocalDrawing::next(std::chrono::milliseconds timeout) {
 void LocalDrawing::cancel() { state_->host->cancel(state_->ticket); }
 
 LocalDrawer::LocalDrawer(LocalDrawerOptions options) : host_(std::make_shared<Host>(std::move(options))) {
-  Host& host = *host_;
-  host.thread = std::thread([&host] {
-    std::exception_ptr error;
-    try {
-      comm::run_ranks(1, [&host](comm::World& world) { host.run(world); });
-    } catch (...) {
-      error = std::current_exception();
-    }
-    const std::lock_guard lock(host.mutex);
-    host.error = error;
-    host.has_ended = true;
-    host.changed.notify_all();
-  });
-  std::unique_lock lock(host.mutex);
-  host.changed.wait(lock, [&host] { return host.loop || host.has_ended; });
-  if (host.loop) return;
-  const std::exception_ptr error = host.error;
-  lock.unlock();
-  host.thread.join();
-  std::rethrow_exception(error);
+  host_->start([host = host_.get()](comm::World& world) { host->run(world); });
 }
 
 LocalDrawer::~LocalDrawer() { close(); }
@@ -176,12 +125,7 @@ std::unique_ptr<LocalDrawing> LocalDrawer::draw(diffusion::DrawOptions options) 
   // The loop destroys the function without a call if the drawing was cancelled or the drawer is closed.
   const std::shared_ptr<void> ending(nullptr, [state](void*) { state->end({}); });
   DrawingJob job{std::move(options), [state, ending](Drawn drawn) { state->end(std::move(drawn)); }};
-  std::optional<Ticket> ticket;
-  {
-    const std::lock_guard lock(host_->mutex);
-    if (host_->loop) ticket = host_->loop->add(std::move(job));
-    if (!ticket && host_->error) std::rethrow_exception(host_->error);
-  }
+  const std::optional<Ticket> ticket = host_->give([&](ReplicaLoop& loop) { return loop.draw(std::move(job)); });
   require(ticket.has_value(), "draw", "the drawer must be open: got a drawing after close()");
   state->ticket = *ticket;
   return std::make_unique<LocalDrawing>(state);

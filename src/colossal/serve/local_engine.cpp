@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -20,13 +18,13 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/comm/mesh.h"
-#include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/config.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/prompts/answer_stream.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/serve/engine_loop.h"
+#include "colossal/serve/local_host.h"
 #include "colossal/text/end_tokens.h"
 
 namespace colossal::serve {
@@ -104,43 +102,21 @@ LocalEngineOptions read_local_engine_options(const std::string& json) {
   return options;
 }
 
-struct LocalEngine::Host {
+struct LocalEngine::Host : LocalHost {
   explicit Host(LocalEngineOptions options_) : options(settled(std::move(options_))) {}
 
   const LocalEngineOptions options;
-  std::thread thread;
-  std::once_flag closed;
   // Set by the thread before the constructor of LocalEngine returns.
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::vector<std::string> notices;
   int64_t max_length = 0;
   infer::SamplingOptions sampling;
 
-  std::mutex mutex;  // guards the members below
-  std::condition_variable changed;
-  EngineLoop* loop = nullptr;  // null = the model is not loaded yet, or the loop has ended
-  bool has_ended = false;
-  std::exception_ptr error;
-
   void run(comm::World& world);
-  void serve_requests(EngineLoop& own);
   const text::Tokenizer& required_tokenizer() const {
     require(tokenizer != nullptr, "engine", options.model.from,
             " holds no tokenizer, so a prompt must be a list of token ids: got a text; name a tokenizer, or pass ids");
     return *tokenizer;
-  }
-  void cancel(Ticket ticket) {
-    const std::lock_guard lock(mutex);
-    if (loop) loop->cancel(ticket);
-  }
-  void close() {
-    std::call_once(closed, [this] {  // other threads that close wait here
-      {
-        const std::lock_guard lock(mutex);
-        if (loop) loop->end();
-      }
-      thread.join();
-    });
   }
 };
 
@@ -248,20 +224,6 @@ void LocalRequest::cancel() {
   state_->host->cancel(ticket);
 }
 
-void LocalEngine::Host::serve_requests(EngineLoop& own) {
-  struct Opened {  // while the loop takes requests
-    Opened(Host& host_, EngineLoop& own_) : host(host_) { set(&own_); }
-    ~Opened() { set(nullptr); }
-    void set(EngineLoop* loop) {
-      const std::lock_guard lock(host.mutex);
-      host.loop = loop;
-      host.changed.notify_all();
-    }
-    Host& host;
-  } const opened(*this, own);
-  own.run({});
-}
-
 void LocalEngine::Host::run(comm::World& world) {
   const distributed::ParallelConfig layout;
   comm::Mesh mesh(world, layout.axes());
@@ -291,30 +253,11 @@ void LocalEngine::Host::run(comm::World& world) {
                   .adapter_end_ids = std::move(adapter_end_ids),
                   .max_waiting = std::numeric_limits<int64_t>::max() / 2,
                   .prompt_end = tokenizer ? tokenizer->end_id() : -1});
-  serve_requests(own);
+  serve(own);
 }
 
 LocalEngine::LocalEngine(LocalEngineOptions options) : host_(std::make_shared<Host>(std::move(options))) {
-  Host& host = *host_;
-  host.thread = std::thread([&host] {
-    std::exception_ptr error;
-    try {
-      comm::run_ranks(1, [&host](comm::World& world) { host.run(world); });
-    } catch (...) {
-      error = std::current_exception();
-    }
-    const std::lock_guard lock(host.mutex);
-    host.error = error;
-    host.has_ended = true;
-    host.changed.notify_all();
-  });
-  std::unique_lock lock(host.mutex);
-  host.changed.wait(lock, [&host] { return host.loop || host.has_ended; });
-  if (host.loop) return;
-  const std::exception_ptr error = host.error;
-  lock.unlock();
-  host.thread.join();
-  std::rethrow_exception(error);
+  host_->start([host = host_.get()](comm::World& world) { host->run(world); });
 }
 
 LocalEngine::~LocalEngine() { close(); }
@@ -337,12 +280,7 @@ std::vector<std::unique_ptr<LocalRequest>> start_requests(const std::shared_ptr<
     generation.on_event = [state, ending](const infer::Event& event) { state->on_event(event); };
     states.push_back(state);
   }
-  std::optional<Ticket> first;
-  {
-    const std::lock_guard lock(host->mutex);
-    if (host->loop) first = host->loop->add(std::move(generations));
-    if (!first && host->error) std::rethrow_exception(host->error);
-  }
+  const std::optional<Ticket> first = host->give([&](ReplicaLoop& loop) { return loop.add(std::move(generations)); });
   require(first.has_value(), "engine", "the engine must be open: got a request after close()");
   std::vector<std::unique_ptr<LocalRequest>> requests;
   for (const auto& state : states) {

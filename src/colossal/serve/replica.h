@@ -1,14 +1,18 @@
-// An engine that works for a server: the one of this process, or one behind a socket (serve/replicas/replica_link.h).
+// A model that works for a server: the one of this process, or one behind a socket (serve/replicas/replica_link.h).
 //
 //   replica.add({{.prompt = ids, .options = options, .on_event = [](const infer::Event& event) { ... }}});
 //   replica.cancel(ticket);
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "colossal/base/error.h"
+#include "colossal/diffusion/draw_options.h"
+#include "colossal/diffusion/drawn_picture.h"
 #include "colossal/infer/generation_options.h"
 #include "colossal/infer/request.h"
 
@@ -48,31 +52,63 @@ struct Embedding {
   std::function<void(Vectors)> on_vectors{};
 };
 
+/// The pictures of a request, or an error.
+struct Drawn {
+  std::vector<diffusion::DrawnPicture> pictures{};
+  std::vector<std::string> notices{};  ///< lines for the user, such as the words that the model does not read
+  std::exception_ptr error{};          ///< null = none
+};
+
+/// A request for pictures.
+struct DrawingJob {
+  diffusion::DrawOptions options{};
+  /// Called once, on a thread of the replica, unless the job is cancelled or the replica ends without an error. It must
+  /// be quick and must not throw.
+  std::function<void(Drawn)> on_end{};
+};
+
 /// Load of a replica, as of its last step.
 struct ReplicaLoad {
-  int64_t waiting = 0;      ///< accepted generations and embeddings before their first step
+  int64_t waiting = 0;      ///< accepted pieces of work before their first step
   int64_t running = 0;      ///< unfinished ones after their first step
   int64_t blocks = 0;       ///< blocks of the cache
   int64_t blocks_used = 0;  ///< blocks that requests hold; a free block that keeps a prefix counts as free
 };
 
-/// Takes work from any thread and runs it. Thread safety: any thread may call the members. None of them waits for a
-/// step.
+/// Takes work from any thread and runs it, of the kinds that its model does. Thread safety: any thread may call the
+/// members. None of them waits for a step. Errors ("serve"): work of another kind.
 class Replica {
  public:
   virtual ~Replica() = default;
 
   /// Takes all generations of a request, or none of them. Returns the ticket of the first one; the others follow.
   /// Returns nothing if the queue has no room (http::ServerLimits::max_waiting), and calls no function then.
-  virtual std::optional<Ticket> add(std::vector<Generation> generations) = 0;
+  virtual std::optional<Ticket> add(std::vector<Generation>) { throw other_kind("generations"); }
   /// Takes an embedding. Returns nothing if the queue has no room; it counts as one waiting request.
-  virtual std::optional<Ticket> add(Embedding embedding) = 0;
+  virtual std::optional<Ticket> add(Embedding) { throw other_kind("embeddings"); }
   /// Compiles a JSON schema beside the engine, on all of its ranks, for generations that may follow. They need no call
   /// of this function, but with it the engine does not wait for the whole compilation.
-  virtual void prepare(const std::string& schema) = 0;
+  virtual void prepare(const std::string&) { throw other_kind("schemas"); }
   /// Ends a piece of work before the next step, without another event. Ignores work that has ended.
   virtual void cancel(Ticket ticket) = 0;
   virtual ReplicaLoad load() const = 0;
+  /// Takes a drawing. Returns nothing if the queue has no room; it counts as one waiting request.
+  virtual std::optional<Ticket> draw(DrawingJob) { throw other_kind("drawings"); }
+
+ private:
+  static Error other_kind(const char* work) {
+    return Error("serve", concat("a replica must get work that its model does: got ", work));
+  }
+};
+
+/// A replica whose ranks are this process and others: all of them call run().
+class ReplicaLoop : public Replica {
+ public:
+  /// Works until rank 0 calls end(). `poll` is called on rank 0 between steps, and at least five times a second without
+  /// work. Errors: those of weights or ranks, after the unfinished work got them.
+  virtual void run(const std::function<void()>& poll) = 0;
+  /// Makes run() return on all ranks before the next step. Unfinished work gets no event. Rank 0, any thread.
+  virtual void end() = 0;
 };
 
 }  // namespace colossal::serve

@@ -57,23 +57,13 @@ const text::ChatTemplate* ServedModel::template_of(const std::string& requested)
 Service::Service(ServiceOptions options) : options_(std::move(options)) {}
 Service::~Service() = default;
 
-void Service::set_model(ServedModel model) {
+void Service::open(ServedModel model, Replica& replica) {
   require(!is_open_, "serve", "a service is opened once: got a second model, ", model.name);
   require(model.adapters.empty() || model.demands_name, "serve",
           "requests must name the model or an adapter if there are adapters: got demands_name = false");
   model_ = std::move(model);
   reader_ = std::make_unique<RequestReader>(reader_options(options_, model_));
-}
-
-void Service::open(ServedModel model, Replica& replica) {
-  set_model(std::move(model));
   replica_ = &replica;
-  is_open_ = true;
-}
-
-void Service::open(ServedModel model, DrawingLoop& drawings) {
-  set_model(std::move(model));
-  drawings_ = &drawings;
   is_open_ = true;
 }
 

@@ -19,7 +19,6 @@
 #include "colossal/http/limits.h"
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
-#include "colossal/serve/drawing_loop.h"
 #include "colossal/serve/metrics.h"
 #include "colossal/serve/replica.h"
 #include "colossal/serve/request_reader.h"
@@ -103,8 +102,6 @@ class Service {
 
   /// The model is loaded. `replica` outlives the server that calls the routes. Called once.
   void open(ServedModel model, Replica& replica);
-  /// Does the same for a model that draws pictures.
-  void open(ServedModel model, DrawingLoop& drawings);
   bool is_open() const { return is_open_; }
   /// The server drains: /health answers 503. Called together with http::Server::drain().
   void drain() { is_draining_ = true; }
@@ -117,9 +114,7 @@ class Service {
   // After open():
   const ServedModel& model() const { return model_; }
   const RequestReader& reader() const { return *reader_; }
-  Replica& replica() const { return *replica_; }        ///< of a model that reads text
-  DrawingLoop& drawings() const { return *drawings_; }  ///< of a model that draws
-  ReplicaLoad load() const { return replica_ ? replica_->load() : drawings_->load(); }
+  Replica& replica() const { return *replica_; }
 
   const ServiceOptions& options() const { return options_; }
   Metrics& metrics() { return metrics_; }
@@ -144,13 +139,10 @@ class Service {
   void log_end(const http::RequestEnd& end);
 
  private:
-  void set_model(ServedModel model);
-
   ServiceOptions options_;
   ServedModel model_;
   std::unique_ptr<RequestReader> reader_;
   Replica* replica_ = nullptr;
-  DrawingLoop* drawings_ = nullptr;
   Metrics metrics_;
   std::atomic<bool> is_open_{false}, is_draining_{false};
   std::mutex mutex_;                               // guards the members below

@@ -11,7 +11,7 @@ namespace {
 
 // Time for the last messages. Rank 0 has less, because it must still answer its clients.
 constexpr std::chrono::milliseconds kTimeOfLink{5000}, kTimeOfRemote{1000};
-constexpr char kRefusal[] = "[serve] the replica takes no more work, because it ends";
+constexpr char kRefusal[] = "the replica takes no more work, because it ends";
 
 void fail_work(const infer::OnEvent& on_event, const std::string& message) {
   if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::EngineEnded, .error = message});
@@ -60,6 +60,12 @@ std::optional<Ticket> RemoteReplica::add(Embedding embedding) {
   Changes changes;
   changes.embeddings.push_back({*ticket, std::move(embedding)});
   socket_.send(message_bytes(std::move(changes)));
+  return ticket;
+}
+
+std::optional<Ticket> RemoteReplica::draw(DrawingJob job) {
+  const std::optional<Ticket> ticket = take_tickets({std::make_shared<Work>(Work{.on_drawn = std::move(job.on_end)})});
+  if (ticket) socket_.send(message_bytes(NewDrawing{*ticket, std::move(job)}));
   return ticket;
 }
 
@@ -118,6 +124,9 @@ void RemoteReplica::receive(const std::string& bytes) {
     if (result->vectors.engine_has_ended) add_name(result->vectors.error);
     const auto work = find(result->ticket, true);
     if (work && work->on_vectors) work->on_vectors(std::move(result->vectors));
+  } else if (auto* result = std::get_if<DrawnMessage>(&message)) {
+    const auto work = find(result->ticket, true);
+    if (work && work->on_drawn) work->on_drawn(std::move(result->drawn));
   } else if (const auto* load = std::get_if<LoadMessage>(&message)) {
     const std::lock_guard lock(mutex_);
     reported_ = *load;
@@ -138,6 +147,7 @@ void RemoteReplica::fail(const std::string& message) {
   for (const auto& [ticket, work] : unfinished) {
     fail_work(work->on_event, message);
     if (work->on_vectors) work->on_vectors({.error = message, .engine_has_ended = true});
+    if (work->on_drawn) work->on_drawn({.error = std::make_exception_ptr(Error("serve", message))});
   }
 }
 
@@ -187,6 +197,7 @@ std::optional<std::string> ReplicaLink::reason() const {
 void ReplicaLink::receive(const std::string& bytes) {
   ReplicaMessage message = message_of(bytes);
   if (auto* changes = std::get_if<Changes>(&message)) return apply(std::move(*changes));
+  if (auto* drawing = std::get_if<NewDrawing>(&message)) return draw(std::move(*drawing));
   if (const auto* end = std::get_if<EndMessage>(&message)) {
     const std::lock_guard lock(mutex_);
     reason_ = end->reason;
@@ -227,7 +238,8 @@ void ReplicaLink::add(std::vector<NewGeneration> added) {
     if (ticket)
       tickets_[first + i] = *ticket + i;
     else
-      fail_work([&](const infer::Event& event) { answers_->send(EventMessage{first + i, event}); }, kRefusal);
+      fail_work([&](const infer::Event& event) { answers_->send(EventMessage{first + i, event}); },
+                concat("[serve] ", kRefusal));
   }
   answers_->received += count;
 }
@@ -240,7 +252,18 @@ void ReplicaLink::add(NewEmbedding added) {
   if (ticket)
     tickets_[added.ticket] = *ticket;
   else
-    answers_->send(VectorsMessage{added.ticket, {.error = kRefusal, .engine_has_ended = true}});
+    answers_->send(VectorsMessage{added.ticket, {.error = concat("[serve] ", kRefusal), .engine_has_ended = true}});
+  ++answers_->received;
+}
+
+void ReplicaLink::draw(NewDrawing added) {
+  added.job.on_end = [answers = answers_, ticket = added.ticket](Drawn drawn) {
+    answers->send_last(ticket, DrawnMessage{ticket, std::move(drawn)});
+  };
+  if (const std::optional<Ticket> ticket = replica_.draw(std::move(added.job)))
+    tickets_[added.ticket] = *ticket;
+  else
+    answers_->send(DrawnMessage{added.ticket, {.error = std::make_exception_ptr(Error("serve", kRefusal))}});
   ++answers_->received;
 }
 

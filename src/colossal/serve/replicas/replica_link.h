@@ -1,4 +1,4 @@
-// A replica whose engine is in another process of this host, and the end of the connection there.
+// A replica whose model is in another process of this host, and the end of the connection there.
 //
 //   serve::RemoteReplica remote(std::move(socket), "replica 1", "rank 2 has died", 256);      // rank 0 of the server
 //   remote.add({{.prompt = ids, .options = options, .on_event = on_event}});
@@ -29,7 +29,8 @@ namespace colossal::serve {
 /// take `max_waiting` generations.
 /// Errors:  an error of the other end's engine ("[comm] ...") gets the `name` before it. If the other end reports an
 ///          error or breaks the connection, all unfinished work ends with an error (FinishReason::EngineEnded,
-///          Vectors::engine_has_ended) that begins with `name`. Then error() has the message and add() returns nothing.
+///          Vectors::engine_has_ended, Drawn::error) that begins with `name`. Then error() has the message and
+///          add() returns nothing.
 /// Tickets: count from 1.
 class RemoteReplica final : public Replica {
  public:
@@ -40,6 +41,7 @@ class RemoteReplica final : public Replica {
 
   std::optional<Ticket> add(std::vector<Generation> generations) override;
   std::optional<Ticket> add(Embedding embedding) override;
+  std::optional<Ticket> draw(DrawingJob job) override;
   void prepare(const std::string& schema) override;
   void cancel(Ticket ticket) override;
   ReplicaLoad load() const override;
@@ -55,6 +57,7 @@ class RemoteReplica final : public Replica {
   struct Work {
     infer::OnEvent on_event{};
     std::function<void(Vectors)> on_vectors{};
+    std::function<void(Drawn)> on_drawn{};
   };
   std::optional<Ticket> take_tickets(std::vector<std::shared_ptr<const Work>> work);
   std::shared_ptr<const Work> find(Ticket ticket, bool has_ended);
@@ -96,6 +99,7 @@ class ReplicaLink {
   void apply(Changes changes);
   void add(std::vector<NewGeneration> added);
   void add(NewEmbedding added);
+  void draw(NewDrawing added);
 
   Replica& replica_;
   const std::function<void()> on_end_;

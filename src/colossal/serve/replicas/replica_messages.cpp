@@ -1,11 +1,13 @@
 #include "colossal/serve/replicas/replica_messages.h"
 
+#include <exception>
 #include <iterator>
 #include <optional>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/serve/byte_stream.h"
+#include "colossal/serve/field_bytes.h"
 
 namespace colossal::serve {
 namespace {
@@ -59,6 +61,48 @@ void pass_values(ByteWriter& bytes, const VectorsMessage& message) { pass_vector
 void pass_values(ByteReader& bytes, VectorsMessage& message) { pass_vectors(bytes, message); }
 
 template <class Bytes, class Message>
+void pass_drawing(Bytes& bytes, Message& message) {
+  bytes(message.ticket);
+  FieldBytes<Bytes> fields(bytes);
+  message.job.options.fields(fields);
+}
+void pass_values(ByteWriter& bytes, const NewDrawing& message) {
+  NewDrawing written{message.ticket, {.options = message.job.options}};  // fields() is not const
+  pass_drawing(bytes, written);
+}
+void pass_values(ByteReader& bytes, NewDrawing& message) { pass_drawing(bytes, message); }
+
+void pass_error(ByteWriter& bytes, const std::exception_ptr& error) {
+  std::string component, message;
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const Error& known) {
+    component = known.component(), message = known.message();
+  } catch (const std::exception& other) {
+    component = "draw", message = plain_message(other);
+  }
+  bytes(component), bytes(message);
+}
+
+void pass_error(ByteReader& bytes, std::exception_ptr& error) {
+  std::string component, message;
+  bytes(component), bytes(message);
+  if (!component.empty()) error = std::make_exception_ptr(Error(component, message));
+}
+
+template <class Bytes, class Message>
+void pass_drawn(Bytes& bytes, Message& message) {
+  bytes(message.ticket);
+  bytes.each(message.drawn.pictures, [&bytes](auto& picture) {
+    bytes(picture.png), bytes(picture.seed), bytes(picture.sampler), bytes(picture.steps), bytes(picture.seconds);
+  });
+  bytes(message.drawn.notices);
+  pass_error(bytes, message.drawn.error);
+}
+void pass_values(ByteWriter& bytes, const DrawnMessage& message) { pass_drawn(bytes, message); }
+void pass_values(ByteReader& bytes, DrawnMessage& message) { pass_drawn(bytes, message); }
+
+template <class Bytes, class Message>
 void pass_load(Bytes& bytes, Message& message) {
   auto& load = message.load;
   bytes(message.received), bytes(load.waiting), bytes(load.running), bytes(load.blocks), bytes(load.blocks_used);
@@ -95,7 +139,8 @@ std::string message_bytes(const ReplicaMessage& message) {
 
 ReplicaMessage message_of(const std::string& bytes) {
   using Read = ReplicaMessage (*)(ByteReader&);
-  constexpr Read kReads[] = {read_as<Changes>, read_as<EventMessage>, read_as<VectorsMessage>, read_as<LoadMessage>,
+  constexpr Read kReads[] = {read_as<Changes>,        read_as<NewDrawing>,   read_as<EventMessage>,
+                             read_as<VectorsMessage>, read_as<DrawnMessage>, read_as<LoadMessage>,
                              read_as<EndMessage>};  // in the order of the variant
   static_assert(std::size(kReads) == std::variant_size_v<ReplicaMessage>);
   ByteReader reader(bytes, "messages of a replica");

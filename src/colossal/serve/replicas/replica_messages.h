@@ -25,6 +25,18 @@ struct VectorsMessage {
   Vectors vectors{};
 };
 
+/// A drawing to add.
+struct NewDrawing {
+  Ticket ticket = 0;
+  DrawingJob job{};
+};
+
+/// The result of a drawing.
+struct DrawnMessage {
+  Ticket ticket = 0;
+  Drawn drawn{};
+};
+
 /// The load of a replica.
 struct LoadMessage {
   int64_t received = 0;  ///< pieces of work that had arrived before; `load` counts them until they end
@@ -36,8 +48,9 @@ struct EndMessage {
   std::string reason{};  ///< the message of an error; "" = the server stops
 };
 
-/// Rank 0 sends Changes and EndMessage; the replica sends the others and EndMessage.
-using ReplicaMessage = std::variant<Changes, EventMessage, VectorsMessage, LoadMessage, EndMessage>;
+/// Rank 0 sends Changes, NewDrawing and EndMessage; the replica sends the others and EndMessage.
+using ReplicaMessage =
+    std::variant<Changes, NewDrawing, EventMessage, VectorsMessage, DrawnMessage, LoadMessage, EndMessage>;
 
 /// Returns a message as bytes for a process of the same program, without functions. Numbers keep all bits.
 std::string message_bytes(const ReplicaMessage& message);

@@ -102,10 +102,18 @@ std::optional<Ticket> Replicas::add(std::vector<Generation> generations) {
 }
 
 std::optional<Ticket> Replicas::add(Embedding embedding) {
+  return add_to_least_loaded([&](Replica& replica) { return replica.add(std::move(embedding)); });
+}
+
+std::optional<Ticket> Replicas::draw(DrawingJob job) {
+  return add_to_least_loaded([&](Replica& replica) { return replica.draw(std::move(job)); });
+}
+
+std::optional<Ticket> Replicas::add_to_least_loaded(const std::function<std::optional<Ticket>(Replica&)>& add) {
   const std::lock_guard lock(mutex_);
   if (!has_room(1)) return std::nullopt;
   const size_t chosen = least_loaded(work_of_each());
-  return outer_ticket(replicas_[chosen]->add(std::move(embedding)), chosen);
+  return outer_ticket(add(*replicas_[chosen]), chosen);
 }
 
 void Replicas::prepare(const std::string& schema) {

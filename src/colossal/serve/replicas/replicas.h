@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -55,15 +56,15 @@ class SentPrefixes {
 };
 
 struct ReplicasOptions {
-  int64_t max_waiting = 256;            ///< maximum of waiting generations and embeddings of all replicas together
+  int64_t max_waiting = 256;            ///< maximum of waiting work of all replicas together
   size_t max_blocks = size_t{1} << 16;  ///< remembered blocks of 64 tokens per replica: about 6 MiB
 };
 
 /// Several replicas as one. All generations of a request go to the replica that was sent the longest prefix of its
 /// prompts under the same cache key and adapter, counted in blocks of 64 tokens; of equal ones to the least loaded. If
 /// that replica has at least four more generations and embeddings, waiting and running, than the least loaded replica,
-/// they go to the least loaded one. Requests that share no block, and all embeddings, go there too. Of several least
-/// loaded replicas the first one gets them.
+/// they go to the least loaded one. Requests that share no block, embeddings and drawings go there too. Of several
+/// least loaded replicas the first one gets them.
 ///
 /// Tickets: replica k's ticket t is t + k * kTicketsPerReplica here, so tickets of different replicas differ.
 /// load():  the sum over all replicas.
@@ -79,11 +80,13 @@ class Replicas final : public Replica {
 
   std::optional<Ticket> add(std::vector<Generation> generations) override;
   std::optional<Ticket> add(Embedding embedding) override;
+  std::optional<Ticket> draw(DrawingJob job) override;
   void prepare(const std::string& schema) override;  ///< in all replicas: any of them may get the generation
   void cancel(Ticket ticket) override;
   ReplicaLoad load() const override;
 
  private:
+  std::optional<Ticket> add_to_least_loaded(const std::function<std::optional<Ticket>(Replica&)>& add);
   std::vector<int64_t> work_of_each() const;
   bool has_room(int64_t more) const;
 

@@ -73,7 +73,7 @@ void check_replicas(const comm::World& world, int64_t replicas, int64_t layout_r
 }
 
 struct ServedReplicas::State {
-  State(comm::PartOfWorld& part_, EngineLoop& loop_) : part(part_), loop(loop_) {}
+  State(comm::PartOfWorld& part_, ReplicaLoop& loop_) : part(part_), loop(loop_) {}
 
   bool takes_requests() const { return part.whole().rank() == 0; }
 
@@ -117,13 +117,13 @@ struct ServedReplicas::State {
   }
 
   comm::PartOfWorld& part;
-  EngineLoop& loop;
+  ReplicaLoop& loop;
   std::vector<std::unique_ptr<RemoteReplica>> others;  // on rank 0 of the whole world
   std::unique_ptr<Replicas> replicas;                  // there; null with one replica
   std::unique_ptr<ReplicaLink> link;                   // on rank 0 of another replica
 };
 
-ServedReplicas::ServedReplicas(comm::PartOfWorld& part, EngineLoop& loop, int64_t max_waiting)
+ServedReplicas::ServedReplicas(comm::PartOfWorld& part, ReplicaLoop& loop, int64_t max_waiting)
     : state_(std::make_unique<State>(part, loop)) {
   if (part.parts() == 1 || part.rank() != 0) return;
   std::vector<Descriptor> sockets = connect_first_ranks(part);

@@ -1,4 +1,4 @@
-// The replicas of a server: N engines behind one port, each on all ranks of the layout.
+// The replicas of a server: N models behind one port, each on all ranks of the layout.
 //
 //   const auto world = join_ranks(...);                                      // N * layout.ranks() ranks
 //   serve::check_replicas(*world, n, layout.ranks());                        // before weights are loaded
@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "colossal/comm/part_of_world.h"
-#include "colossal/serve/engine_loop.h"
 #include "colossal/serve/replica.h"
 
 namespace colossal::serve {
@@ -26,7 +25,7 @@ namespace colossal::serve {
 /// Errors ("serve"): another number of ranks in `world`; with several replicas, ranks on several hosts.
 void check_replicas(const comm::World& world, int64_t replicas, int64_t layout_ranks);
 
-/// Connects the engine loops of all replicas with rank 0 of the whole world, which takes the requests (Replicas). The
+/// Connects the loops of all replicas with rank 0 of the whole world, which takes the requests (Replicas). The
 /// loops of other replicas are in other processes or threads of this host; a socket without a name leads to each
 /// (RemoteReplica). No collective spans two replicas after the constructor.
 ///
@@ -35,11 +34,11 @@ void check_replicas(const comm::World& world, int64_t replicas, int64_t layout_r
 class ServedReplicas {
  public:
   /// Collective among rank 0 of each replica; other ranks return at once. `part` are the ranks of this replica, `loop`
-  /// is its engine loop; both must outlive this object. `max_waiting` is the limit of waiting work of all replicas
+  /// is its loop; both must outlive this object. `max_waiting` is the limit of waiting work of all replicas
   /// together (http::ServerLimits::max_waiting); each loop must have at least the same one.
   /// Communication: two small all_reduces and one broadcast of about 100 bytes per replica. None with one replica.
   /// Errors: Error("comm", ...) on rank 0 of every replica, if a process cannot get its socket.
-  ServedReplicas(comm::PartOfWorld& part, EngineLoop& loop, int64_t max_waiting);
+  ServedReplicas(comm::PartOfWorld& part, ReplicaLoop& loop, int64_t max_waiting);
   ~ServedReplicas();
 
   /// Returns the replica that takes the requests of the server: the loop itself with one replica, else a Replicas. It
@@ -47,9 +46,9 @@ class ServedReplicas {
   /// world.
   Replica& replica();
 
-  /// Runs the loop of this replica (EngineLoop::run) until rank 0 of the whole world calls end(). `poll` is called on
+  /// Runs the loop of this replica (ReplicaLoop::run) until rank 0 of the whole world calls end(). `poll` is called on
   /// that rank only.
-  /// Errors: those of EngineLoop::run(). On rank 0 of the whole world also Error("serve", ...) with the error of
+  /// Errors: those of ReplicaLoop::run(). On rank 0 of the whole world also Error("serve", ...) with the error of
   /// another replica. Then, and if rank 0 dies, rank 0 of every other replica throws Error("serve", ...) too.
   void run(const std::function<void()>& poll);
   /// Makes run() return on all ranks of all replicas before their next steps. Unfinished work gets no event. Only on

@@ -45,9 +45,9 @@ void draw_images(Service& service, const http::Request& request, http::Exchange 
         [&service, exchange, number, shared] { answer_pictures(service, exchange, number, std::move(*shared)); });
   };
   service.begin_record(request, exchange);
-  const std::optional<Ticket> ticket = service.drawings().add(std::move(job));
+  const std::optional<Ticket> ticket = service.replica().draw(std::move(job));
   if (!ticket) throw service.queue_is_full(1);
-  exchange.when_gone([&service, ticket](http::Gone) { service.drawings().cancel(*ticket); });
+  exchange.when_gone([&service, ticket](http::Gone) { service.replica().cancel(*ticket); });
 }
 
 }  // namespace colossal::serve

@@ -14,7 +14,7 @@ void show_health(Service& service, const http::Request&, http::Exchange exchange
 void show_metrics(Service& service, const http::Request&, http::Exchange exchange) {
   Metrics& metrics = service.metrics();
   if (service.is_open()) {
-    const ReplicaLoad load = service.load();
+    const ReplicaLoad load = service.replica().load();
     metrics.requests_running = load.running;
     metrics.requests_waiting = load.waiting;
     metrics.cache_blocks = load.blocks;
