@@ -165,6 +165,8 @@ TEST_F(Draw, RefusesWhatItCannotDraw) {
   EXPECT_THAT(refused({"--class", "star", "--sampler", "ddin"}), HasSubstr("did you mean `ddim`?"));
   EXPECT_THAT(refused({"--class", "star", "--sampler", "ddim", "--karras"}), HasSubstr("karras"));
   EXPECT_THAT(refused({"--class", "star", "--eta", "2"}), HasSubstr("eta must be between 0 and 1"));
+  EXPECT_THAT(refused({"--class", "star", "--guidance", "1", "--parallel.guidance", "2"}),
+              HasSubstr("parallel.guidance must be 1 without guidance"));
   EXPECT_FALSE(std::filesystem::exists(folder() / "refused"));
   EXPECT_THAT(draw({"--class", "star", "--count", "2", "--to", "x.png"}).err, HasSubstr("must be a folder"));
   EXPECT_THAT(draw({"--class", "star", "--to", folder() / "x"}, "vit").err,

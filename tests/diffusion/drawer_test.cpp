@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <array>
+#include <mutex>
 #include <numeric>
 
 #include "colossal/base/file.h"
@@ -14,6 +16,7 @@
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/saved_model.h"
 #include "diffusion/latent_runs.h"
 #include "support/temporary_folder.h"
@@ -46,28 +49,30 @@ class Drawers : public LatentRuns {
   }
   static std::string trained() { return shared() / "trained"; }
 
-  /// Loads the trained pipeline on `ranks` replicas and calls `use` on each.
-  static void load(int ranks, const std::function<void(const Loaded&, int rank)>& use) {
-    load(distributed::ParallelConfig{.data = ranks}, use);
+  /// Loads the trained pipeline on `replicas` times `guidance` ranks and calls `use` on each.
+  static void load(int replicas, const std::function<void(const Loaded&, int rank)>& use, int guidance = 1) {
+    load(distributed::ParallelConfig{.data = replicas}, use, guidance);
   }
-  static void load(const distributed::ParallelConfig& layout, const std::function<void(const Loaded&, int rank)>& use) {
+  static void load(const distributed::ParallelConfig& layout, const std::function<void(const Loaded&, int rank)>& use,
+                   int guidance = 1) {
     const run::Program known = program();
     const run::PipelineSource source = find_pipeline(trained(), known, "draw");
-    comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
-      comm::Mesh mesh(world, layout.axes());
-      const run::SavedModel saved = run::load_model(trained(), mesh, layout, at::kCPU, {.tokenizer = "none"}, known);
+    comm::run_ranks(static_cast<int>(layout.ranks()) * guidance, [&](comm::World& world) {
+      comm::Mesh mesh(world, run::axes_with_guidance(layout, guidance)), own = mesh.without({run::kGuidanceAxis});
+      const run::SavedModel saved = run::load_model(trained(), own, layout, at::kCPU, {.tokenizer = "none"}, known);
       PipelineParts parts(source, world, at::kCPU, {}, known);
       Drawer drawer(source, *saved.model, parts, mesh, "abc");
       use({mesh, source, *saved.model, parts, drawer}, world.rank());
     });
   }
   /// Returns the files that each of the options draws, one after another.
-  static std::vector<std::string> drawn(const std::vector<DrawOptions>& all, int ranks = 1) {
+  static std::vector<std::string> drawn(const std::vector<DrawOptions>& all, int replicas = 1, int guidance = 1) {
     std::vector<std::string> files;
-    load(ranks, [&](const Loaded& loaded, int) {
+    const auto draw_all = [&](const Loaded& loaded, int) {
       for (const DrawOptions& options : all)
         loaded.drawer.draw(options, {}, [&](const DrawnPicture& one) { files.push_back(one.png); });
-    });
+    };
+    load(replicas, draw_all, guidance);
     return files;
   }
   static data::Picture picture(const std::string& png) { return data::decode_picture(png, "drawn"); }
@@ -118,6 +123,38 @@ TEST_F(Drawers, KeepTheLatentsIfARankFailsToDecodeItsRows) {
       EXPECT_EQ(failure.seed, 5);
     }
   });
+}
+
+TEST_F(Drawers, RepeatPicturesWithThePassesOfGuidanceOnRanksOfTheirOwn) {
+  const std::vector<DrawOptions> all{{.prompt = "a star", .negative = "a heart", .count = 3, .seed = 5, .steps = 3}};
+  EXPECT_TRUE(drawn(all, 2, 2) == drawn(all));
+}
+
+// Each step sends the predictions of both ranks once, and nothing else.
+TEST_F(Drawers, ShareGuidanceWithOneGatherAStep) {
+  constexpr int64_t kSteps = 3;
+  std::array<at::Tensor, 2> latents;  // drawn by one rank, and by two
+  double sent = 0;
+  std::mutex mutex;
+  for (const int guidance : {1, 2}) {
+    const auto draw_latents = [&](const Loaded& loaded, int rank) {
+      const at::Tensor told = loaded.parts.told("a star", 0), untold = loaded.parts.told("", 0);
+      const double before = loaded.mesh.world().traffic().total().elements;
+      const at::Tensor own = draw(loaded.model, run::plan_of(loaded.source, {.steps = kSteps}),
+                                  {.told = at::stack({told, told}),
+                                   .untold = at::stack({untold, untold}),
+                                   .seeds = {1, 2},
+                                   .guidance = 3,
+                                   .rescale = 0.5,
+                                   .halves = &loaded.mesh.group(run::kGuidanceAxis)});
+      const std::lock_guard lock(mutex);
+      sent += loaded.mesh.world().traffic().total().elements - before;
+      if (rank + 1 == guidance) latents.at(rank) = own;
+    };
+    load(1, draw_latents, guidance);
+  }
+  EXPECT_TRUE(at::allclose(latents[1], latents[0], 1e-12, 1e-12));
+  EXPECT_EQ(sent, kSteps * run::elements_of_halves(2, 4 * 8 * 8));
 }
 
 TEST_F(Drawers, FollowEachOptionAndNameIt) {

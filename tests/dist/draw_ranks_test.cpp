@@ -51,6 +51,7 @@ TEST(DrawRanks, WriteTheFilesOfOneRank) {
   const std::string one = draw("one", {});
   EXPECT_TRUE(draw("data", {"--parallel.data=2"}) == one);
   EXPECT_TRUE(draw("tensor", {"--parallel.tensor=2"}) == one);
+  EXPECT_TRUE(draw("guidance", {"--parallel.guidance=2"}) == one);
   EXPECT_TRUE(draw("disk", {"--memory.host=8MiB", "--memory.disk=" + (folder / "scratch")}) == one);
 }
 

@@ -11,6 +11,7 @@
 #include "colossal/plan/profile.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
 
 namespace colossal::predict::drawing_plan_test {
@@ -74,6 +75,17 @@ TEST(DrawingPlan, CountsRowsRanksAndTravellingWeights) {
   DrawnLoading streamed;
   streamed.memory.device = int64_t{3} << 20;
   EXPECT_LE(planned("dit-tiny", guided, streamed).parts.at(0).weights, streamed.memory.device);
+}
+
+TEST(DrawingPlan, SharesThePassesOfGuidance) {
+  const DrawnWork work{.cells = {64, 64}};
+  const DrawingPlan one = planned("sd-1.5", work, {}, "a100-8x"),
+                    two = planned("sd-1.5", work, {.guidance_ranks = 2}, "a100-8x");
+  EXPECT_EQ(two.ranks, 2);
+  EXPECT_EQ(two.sent, run::elements_of_halves(1, 4 * 64 * 64));
+  EXPECT_EQ(two.parts.at(1).weights, one.parts.at(1).weights);
+  EXPECT_LT(two.parts.at(1).peak_bytes, one.parts.at(1).peak_bytes);
+  EXPECT_LT(two.step_seconds, 0.7 * one.step_seconds);
 }
 
 }  // namespace

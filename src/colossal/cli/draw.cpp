@@ -30,6 +30,7 @@
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/run/adapter_choice.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
 namespace colossal::cli {
@@ -38,6 +39,7 @@ namespace {
 struct DrawRequest {
   ModelOptions model;
   diffusion::DrawOptions options;
+  int64_t guidance_ranks = 1;
   std::string prompts, to, latents, decode, cluster;
   bool as_json = false, plans = false;
 };
@@ -190,6 +192,10 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
   app.add_option("--parallel.data", r.model.layout.data, "number of ranks, or groups of them, that divide the pictures")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.guidance", r.guidance_ranks,
+                 "2 = both passes of guidance run at once, each on ranks of its own, with the whole layout twice")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 2));
   DrawFlagAdder flags(app);
   r.options.fields(flags);
   app.add_option("--prompts", r.prompts,
@@ -217,12 +223,13 @@ struct DrawWork {
 
 int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program& known) {
   memory::keep_host_memory();
-  const auto world = join_layout(r.model);
-  comm::Mesh mesh(*world, r.model.layout.axes());
+  const auto world = join_layout(r.model, r.guidance_ranks);
+  comm::Mesh mesh(*world, run::axes_with_guidance(r.model.layout, r.guidance_ranks));
+  comm::Mesh own = mesh.without({run::kGuidanceAxis});
   run::Loading loading = r.model.loading();
   loading.tokenizer = "none";
   run::set_adapters(loading, work.adapters);
-  const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, mesh, r.model.layout, &known);
+  const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, own, r.model.layout, &known);
   const bool speaks = world->rank() == 0;
   if (speaks) {
     print_notices(loaded.model);
@@ -256,7 +263,7 @@ int draw(const Arguments& arguments, const run::Program* program) {
   DrawRequest r;
   add_draw_options(app, r);
   parse(app, arguments);
-  if (r.plans) return draw_plan(r.model, r.options, r.cluster, r.as_json, program);
+  if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.cluster, r.as_json, program);
   if (r.to.empty()) throw UsageError("colossal draw: --to is required");
   if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");
   const run::Program known = program ? *program : run::built_in();
@@ -269,8 +276,12 @@ int draw(const Arguments& arguments, const run::Program* program) {
           "--to must be a folder for several pictures: got ", r.to, "; leave out .png");
   work.source = diffusion::find_pipeline(r.model.from, known, "draw", r.options.sampler);
   work.given = read_given(r.latents);
-  for (const DrawTask& task : work.tasks) diffusion::Drawer::check(work.source, task.options, work.given);
-  return with_ranks(r.model.layout.ranks(), "draw", arguments, [&] { return draw_as_rank(r, work, known); });
+  for (const DrawTask& task : work.tasks) {
+    diffusion::Drawer::check(work.source, task.options, work.given);
+    run::check_guidance_ranks(r.guidance_ranks, diffusion::parts_of_drawing(work.source, task.options).guidance);
+  }
+  return with_ranks(r.guidance_ranks * r.model.layout.ranks(), "draw", arguments,
+                    [&] { return draw_as_rank(r, work, known); });
 }
 
 }  // namespace colossal::cli

@@ -12,6 +12,7 @@
 #include "colossal/run/calibrate.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
 
 namespace colossal::cli {
@@ -35,14 +36,15 @@ run::PipelineSource planned_pipeline(const std::string& from, const run::Program
 
 }  // namespace
 
-int draw_plan(const ModelOptions& model, const diffusion::DrawOptions& options, const std::string& cluster,
-              bool as_json, const run::Program* program) {
+int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion::DrawOptions& options,
+              const std::string& cluster, bool as_json, const run::Program* program) {
   const run::Program known = program ? *program : run::built_in();
   const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler);
   const diffusion::DrawnParts parts = diffusion::parts_of_drawing(source, options);
+  run::check_guidance_ranks(guidance_ranks, parts.guidance);
   const run::ClusterChoice choice = run::choose_cluster(cluster.empty() ? "this" : cluster);
   if (!choice.note.empty()) std::fprintf(stderr, "colossal: %s\n", choice.note.c_str());
-  predict::DrawnLoading loading{.layout = model.layout, .memory = model.memory};
+  predict::DrawnLoading loading{.layout = model.layout, .guidance_ranks = guidance_ranks, .memory = model.memory};
   if (!model.precision.mode.empty()) loading.dtype = model.precision.dtype();
   const predict::DrawingPlan plan =
       predict::plan_drawing(source,

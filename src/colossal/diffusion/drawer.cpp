@@ -19,6 +19,7 @@
 #include "colossal/diffusion/drawn_class.h"
 #include "colossal/diffusion/given_picture.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
 
 namespace colossal::diffusion {
@@ -170,7 +171,8 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
                   .pictures = of_all(request.picture),
                   .mask = of_all(request.mask),
                   .beside = of_all(request.beside),
-                  .stop_requested = request.given.stop_requested};
+                  .stop_requested = request.given.stop_requested,
+                  .halves = &mesh_.group(run::kGuidanceAxis)};
   std::vector<at::Tensor> starts;
   for (int64_t i = 0; i < share; ++i) {
     if (!source_.reads_text()) drawing.classes.push_back(class_of(source_, options));

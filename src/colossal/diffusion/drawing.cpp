@@ -16,6 +16,7 @@
 #include "colossal/nn/batch_step.h"
 #include "colossal/noise/guidance.h"
 #include "colossal/ops/random.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::diffusion {
@@ -42,16 +43,18 @@ class Predictor {
         rescale_(drawing.rescale),
         is_guided_(drawing.guidance != 1),
         rows_(static_cast<int64_t>(drawing.seeds.size())),
+        halves_(drawing.halves && drawing.halves->size() > 1 ? drawing.halves : nullptr),
         beside_(drawing.beside) {
-    const int64_t parts = model.decoding_model().batch_parts, own = is_guided_ ? 2 * rows_ : rows_;
-    all_ = (own + parts - 1) / parts * parts;
-    if (sizes_.text > 0) {
-      text_ = filled(is_guided_ ? at::cat({drawing.told, drawing.untold}) : drawing.told, all_);
-      return;
-    }
-    std::vector<int64_t> classes = drawing.classes;
-    if (is_guided_) classes.insert(classes.end(), classes.size(), sizes_.classes);
-    classes_ = filled(at::tensor(classes, at::kLong), all_);
+    const bool reads_text = sizes_.text > 0;
+    const at::Tensor told = reads_text ? drawing.told : at::tensor(drawing.classes, at::kLong),
+                     untold = reads_text ? drawing.untold : at::full_like(told, sizes_.classes);
+    const at::Tensor own = !is_guided_            ? told
+                           : !halves_             ? at::cat({told, untold})
+                           : halves_->rank() == 0 ? told
+                                                  : untold;
+    const int64_t parts = model.decoding_model().batch_parts;
+    all_ = (own.size(0) + parts - 1) / parts * parts;
+    conditions_ = filled(own, all_);
   }
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
@@ -63,24 +66,23 @@ class Predictor {
     const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
     batch.add("noised", {filled(read, all_), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
     batch.add("times", {at::full({all_}, time, inputs.options()), {Dim::Row}});
-    if (text_.defined() && text_.dim() == 2)
-      batch.add("ids", {text_, {Dim::Row, Dim::Other}});
-    else if (text_.defined())
-      batch.add("text", {text_, {Dim::Row, Dim::Other, Dim::Feature}});
+    if (sizes_.text > 0 && conditions_.dim() == 2)
+      batch.add("ids", {conditions_, {Dim::Row, Dim::Other}});
+    else if (sizes_.text > 0)
+      batch.add("text", {conditions_, {Dim::Row, Dim::Other, Dim::Feature}});
     else
-      batch.add("classes", {classes_, {Dim::Row}});
+      batch.add("classes", {conditions_, {Dim::Row}});
     const at::Tensor like =
         at::empty({all_, sizes_.outputs, size_.height, size_.width},
                   at::TensorOptions(model_.parameters().options().device).dtype(inputs.scalar_type()));
-    const at::Tensor outputs =
-        model_
-            .everywhere(
-                nn::step_of(batch),
-                [&](int, const models::States& end, const nn::ForwardContext&) {
-                  return models::predicted_picture(shape_, end.at(0), batch).to(inputs.scalar_type());
-                },
-                like)
-            .to(at::kCPU);
+    at::Tensor outputs = model_.everywhere(
+        nn::step_of(batch),
+        [&](int, const models::States& end, const nn::ForwardContext&) {
+          return models::predicted_picture(shape_, end.at(0), batch).to(inputs.scalar_type());
+        },
+        like);
+    if (halves_) outputs = run::gathered_halves(outputs.narrow(0, 0, rows_), *halves_);
+    outputs = outputs.to(at::kCPU);
     if (!outputs.isfinite().all().item<bool>()) refuse(batch);
     const at::Tensor told = outputs.narrow(0, 0, rows_);
     return is_guided_ ? guided(told, outputs.narrow(0, rows_, rows_)) : told;
@@ -91,10 +93,11 @@ class Predictor {
   [[noreturn]] void refuse(const tensor::Batch& batch) const {
     const models::Model& model = model_.decoding_model();
     const auto count = static_cast<int64_t>(model.blocks.size());
-    std::string where = "a layer";  // of another stage of a pipeline
+    std::string where;
     if (model.embed && model.norm &&
         std::all_of(model.blocks.begin(), model.blocks.end(), [](const models::Block& b) { return bool(b); }))
       where = models::first_not_finite(model, {.first = 0, .last = count}, {}, model_.ready(nn::step_of(batch)));
+    if (where.empty()) where = "a layer";  // of another stage of a pipeline, or of the other pass of guidance
     throw Error("draw", concat("the numbers of the model must be finite: ", where, " gives others",
                                models::finite_remedy(model_.parameters().options().dtype)));
   }
@@ -116,7 +119,9 @@ class Predictor {
   double rescale_;
   bool is_guided_;
   int64_t rows_, all_ = 0;  // of the pictures, and of a pass
-  at::Tensor classes_, text_, beside_;
+  comm::Group* halves_;     // ranks that share guidance; null = both passes are here
+  at::Tensor conditions_;   // classes [rows], or states of captions [rows, tokens, text]
+  at::Tensor beside_;
 };
 
 /// Returns standard normal numbers of each picture, [n, C, h, w], in fp32 and then in `dtype`.
@@ -164,6 +169,7 @@ ops::PictureSize checked_size(const Drawing& drawing, const models::ModelShape& 
   const auto count = static_cast<int64_t>(drawing.seeds.size());
   const ops::PictureSize size = drawing.size.pixels() > 0 ? drawing.size : ops::PictureSize{sizes.height, sizes.width};
   require(count > 0, "draw", "a drawing must have a seed for each picture: got none");
+  if (drawing.halves) run::check_guidance_ranks(drawing.halves->size(), drawing.guidance);
   if (sizes.text == 0) {
     require(drawing.classes.size() == drawing.seeds.size(), "draw", "each picture must have a class and a seed: got ",
             drawing.classes.size(), " classes and ", count, " seeds");

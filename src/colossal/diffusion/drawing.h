@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/group.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/noise/sampler.h"
@@ -40,6 +41,9 @@ struct Drawing {
   /// Of a model with DenoiserSizes::beside: what it reads beside each sample, [n, beside, h, w]
   at::Tensor beside{};
   std::function<bool()> stop_requested{};  ///< true = end after the step, with StoppedDrawing; null = never
+  /// Of kGuidanceAxis (run/objectives/diffusion/guidance_ranks.h): with two ranks, rank 0 computes the predictions with
+  /// classes or captions, and rank 1 those without; null or one rank = this rank computes both
+  comm::Group* halves = nullptr;
 };
 
 /// Error for a drawing that Drawing::stop_requested ended.
@@ -49,13 +53,14 @@ class StoppedDrawing : public Error {
 };
 
 /// Draws pictures and returns them, [n, C, h, w] in fp32 (fp64 from a model in fp64) on the host, the same on every
-/// rank of the replica.
+/// rank of the replica, and of Drawing::halves.
 ///
 /// Noise:         of a picture depends on (seed, step) alone, so a picture does not depend on those beside it but for
 ///                the rounding of products.
-/// Communication: that of DistributedModel::everywhere() in each step. All ranks of a replica call it alike.
+/// Communication: that of DistributedModel::everywhere() in each step, and of run::gathered_halves() over
+///                Drawing::halves. All ranks of a replica, and of these, call it alike.
 /// Errors ("draw"): other numbers of classes or captions than seeds; a class that the model does not have; tensors of
-///                  other sizes; StoppedDrawing.
+///                  other sizes; StoppedDrawing; those of run::check_guidance_ranks().
 at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing);
 
 /// Returns pixels [3, h, w] in [-1, 1] as a picture: clamped, and rounded to 8 bits.

@@ -27,6 +27,7 @@
 #include "colossal/predict/roles.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/weight_budget.h"
 #include "colossal/tensor/device_meant.h"
 
@@ -59,26 +60,28 @@ void place_weights(Pass& pass, const nn::Parameters& parameters, const run::Memo
   pass.weights = std::min(pass.weights, resident + 2 * budget.chunk);
 }
 
-using Work = std::function<void(distributed::DistributedModel& model)>;
+/// `halves`: the ranks that share the passes of guidance.
+using Work = std::function<void(distributed::DistributedModel& model, comm::Group& halves)>;
 
 Pass recorded(const models::ModelShape& shape, const DrawnLoading& loading, at::DeviceType device, int rank,
               const Work& work) {
   const tensor::MeantDevice meant(device);
   const at::NoGradGuard no_grad;
-  const int64_t ranks = loading.layout.ranks();
-  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(ranks));
+  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(loading.ranks()));
   comm::RecordingWorld world(*simulated);
   memory::Account account(memory::Counted::Shapes);
-  comm::Mesh mesh(world, loading.layout.axes());
-  distributed::DistributedModel model(mesh, loading.layout, shape, {.dtype = loading.dtype, .device = at::kMeta}, {});
+  comm::Mesh mesh(world, run::axes_with_guidance(loading.layout, loading.guidance_ranks));
+  comm::Mesh own = mesh.without({run::kGuidanceAxis});
+  comm::Group& halves = mesh.group(run::kGuidanceAxis);
+  distributed::DistributedModel model(own, loading.layout, shape, {.dtype = loading.dtype, .device = at::kMeta}, {});
   Pass pass{.weights = account.usage().total};
   const int64_t all = pass.weights;
-  place_weights(pass, model.parameters(), loading.memory, ranks);
+  place_weights(pass, model.parameters(), loading.memory, loading.ranks());
   world.clear();
   account.reset_peaks();
   {
     const comm::RecordingWorld::Operations operations(world, comm::RecordingWorld::Detail::All);
-    work(model);
+    work(model, halves);
   }
   pass.tensors = account.usage().peak_total - all;
   pass.events = world.events();
@@ -107,10 +110,11 @@ double elements_sent(const StepEvents& events) {
   return sum;
 }
 
-/// Runs a step of the model for `rows` pictures.
-void run_step(distributed::DistributedModel& model, const run::PipelineSource& source, const DrawnWork& work,
-              int64_t rows, int64_t text_tokens) {
+/// Runs a step of the model for `pictures` pictures.
+void run_step(distributed::DistributedModel& model, comm::Group& halves, const run::PipelineSource& source,
+              const DrawnWork& work, int64_t pictures, int64_t text_tokens) {
   const int64_t parts = model.decoding_model().batch_parts;
+  int64_t rows = work.is_guided && halves.size() == 1 ? 2 * pictures : pictures;
   const models::DenoiserSizes& sizes = source.sizes;
   const at::ScalarType exact = at::promote_types(model.parameters().options().dtype, at::kFloat);
   rows = (rows + parts - 1) / parts * parts;
@@ -124,12 +128,13 @@ void run_step(distributed::DistributedModel& model, const run::PipelineSource& s
   else
     batch.add("classes", {make({rows}, at::kLong), {Dim::Row}});
   const models::ModelShape& shape = model.decoding_model().shape;
-  model.everywhere(
+  const at::Tensor outputs = model.everywhere(
       nn::step_of(batch),
       [&](int, const models::States& end, const nn::ForwardContext&) {
         return models::predicted_picture(shape, end.at(0), batch).to(exact);
       },
       make({rows, sizes.outputs, work.cells.height, work.cells.width}, exact));
+  if (halves.size() > 1) run::gathered_halves(outputs.narrow(0, 0, pictures), halves);
 }
 
 /// The parts of a pipeline on a cluster.
@@ -141,14 +146,14 @@ class Planner {
         work_(work),
         loading_(loading),
         program_(program),
-        cluster_(cluster_of(loading.layout.ranks(), profile)),
+        cluster_(cluster_of(loading.ranks(), profile)),
         device_(profile.device.shared ? at::kCPU : at::kCUDA),
         share_(std::min(work.at_once, (work.count + loading.layout.data - 1) / loading.layout.data)) {
     own_.dtype = loading.dtype;
   }
 
   DrawingPlan plan() {
-    plan_.ranks = loading_.layout.ranks();
+    plan_.ranks = loading_.ranks();
     plan_.cluster = cluster_.profile().name;
     plan_.limit_bytes = cluster_.device_bytes();
     int64_t text_tokens = 0;
@@ -181,7 +186,7 @@ class Planner {
   /// Returns the tokens of a caption.
   int64_t add_text_encoder() {
     const models::ModelShape shape = shape_of(source_.text_encoder);
-    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model) {
+    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model, comm::Group&) {
       models::text_states(model.decoding_model(), at::zeros({1, shape.positions}, on_meta(at::kLong)), work_.clip_skip);
     });
     add("text encoder", pass);
@@ -193,10 +198,10 @@ class Planner {
     const models::ModelShape shape = shape_of(source_.model);
     std::vector<Pass> passes;
     for (int64_t rank = 0; rank < plan_.ranks; ++rank)
-      passes.push_back(
-          recorded(shape, loading_, device_, static_cast<int>(rank), [&](distributed::DistributedModel& model) {
-            run_step(model, source_, work_, (work_.is_guided ? 2 : 1) * share_, text_tokens);
-          }));
+      passes.push_back(recorded(shape, loading_, device_, static_cast<int>(rank),
+                                [&](distributed::DistributedModel& model, comm::Group& halves) {
+                                  run_step(model, halves, source_, work_, share_, text_tokens);
+                                }));
     const auto bytes = [](const Pass& pass) { return pass.weights + pass.tensors; };
     add("model", *std::max_element(passes.begin(), passes.end(),
                                    [&](const Pass& a, const Pass& b) { return bytes(a) < bytes(b); }));
@@ -207,7 +212,7 @@ class Planner {
 
   void add_decoder() {
     const models::ModelShape shape = shape_of(source_.vae);
-    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model) {
+    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model, comm::Group&) {
       const at::Tensor latent = at::empty({1, source_.sizes.channels, work_.cells.height, work_.cells.width},
                                           on_meta(at::promote_types(own_.dtype, at::kFloat)));
       const auto decode = work_.in_tiles ? models::decoded_in_tiles : models::decoded_exactly;
@@ -232,8 +237,8 @@ class Planner {
 
 DrawingPlan plan_drawing(const run::PipelineSource& source, const DrawnWork& work, const DrawnLoading& loading,
                          const plan::Profile& profile, const run::Program& program) {
-  require(loading.layout.ranks() <= kRecordedRanks, "draw", "a plan of a drawing has at most ", kRecordedRanks,
-          " ranks: got ", loading.layout.ranks(), "; plan fewer replicas, which draw independently");
+  require(loading.ranks() <= kRecordedRanks, "draw", "a plan of a drawing has at most ", kRecordedRanks, " ranks: got ",
+          loading.ranks(), "; plan fewer replicas, which draw independently");
   return drawing_plan::Planner(source, work, loading, profile, program).plan();
 }
 

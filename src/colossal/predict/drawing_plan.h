@@ -33,8 +33,10 @@ struct DrawnWork {
 /// How the pipeline is loaded.
 struct DrawnLoading {
   distributed::ParallelConfig layout{};  ///< of the model; text encoder and decoder are whole on each rank
+  int64_t guidance_ranks = 1;            ///< 2 = two such layouts, each for one of both passes of guidance
   at::ScalarType dtype = at::kFloat;     ///< of all weights
   run::MemoryConfig memory{};            ///< budgets of the model's weights, as for run::StreamedWeights
+  int64_t ranks() const { return guidance_ranks * layout.ranks(); }
 };
 
 /// A part of the pipeline on the rank that needs the most.

@@ -94,7 +94,8 @@ template <class Bytes, class Message>
 void pass_drawn(Bytes& bytes, Message& message) {
   bytes(message.ticket);
   bytes.each(message.drawn.pictures, [&bytes](auto& picture) {
-    bytes(picture.png), bytes(picture.seed), bytes(picture.sampler), bytes(picture.steps), bytes(picture.seconds);
+    bytes(picture.png), bytes(picture.seed), bytes(picture.sampler), bytes(picture.steps), bytes(picture.seconds),
+        bytes(picture.note);
   });
   bytes(message.drawn.notices);
   pass_error(bytes, message.drawn.error);
