@@ -126,7 +126,10 @@ TEST(Unet, RefusesLayoutsThatSplitPixelsOrGroups) {
   c.sequences = {.size = 2, .mode = "ulysses"};
   EXPECT_THAT(refused(c), HasSubstr("a UNet must have all pixels of a picture on one rank"));
   EXPECT_THAT(refused(with_tensor(unet_case(), {.size = 2, .sequence = true})), HasSubstr("leave out"));
-  EXPECT_THAT(refused(with_tensor(unet_case(), {.size = 3})), HasSubstr("choose a tensor size that divides 4 groups"));
+  EXPECT_THAT(
+      refused(with_tensor(unet_case(), {.size = 3})),
+      HasSubstr("parallel.tensor.size must divide norm_num_groups (model.groups), so that each rank has whole "
+                "groups of a norm: got 3 ranks that divide features, and 4 groups; the next smaller number is 2"));
 }
 
 }  // namespace

@@ -54,6 +54,16 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
   parallel::check_heads(config.sequence, here.heads_local);
 }
 
+void check_norm_groups(const ParallelConfig& config, const models::ModelShape& shape) {
+  const int64_t groups = shape.part<models::NormGroupSizes>().groups, ranks = parallel::head_parts(config.tensor);
+  int64_t fitting = ranks;
+  while (groups % fitting != 0) --fitting;
+  require(fitting == ranks, "parallel",
+          "parallel.tensor.size must divide norm_num_groups (model.groups), so that each ",
+          "rank has whole groups of a norm: got ", ranks, " ranks that divide features, and ", groups,
+          " groups; the next smaller number is ", fitting);
+}
+
 void check_experts(const ParallelConfig& config, const models::ModelShape& shape, const std::string& name) {
   parallel::check_expert_tensor(config.expert, config.tensor);
   parallel::check_expert_node(config.expert, config.tensor);
@@ -67,6 +77,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     : mesh_(mesh), sequence_(config.sequence), name_(options.model), parameters_(std::move(shared)) {
   shape.validate();
   check_heads(config, shape);
+  check_norm_groups(config, shape);
   check_experts(config, shape, name_);
   mesh.group("pipeline");  // for everywhere(): created there, the group would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;

@@ -48,8 +48,8 @@ class DistributedModel {
   /// `shared` holds the parameters of other models on this mesh. This model adds its own to it as options.model
   /// (nn::Parameters::begin_model). Null = the model has parameters of its own.
   /// Communication: all ranks of the mesh must call. Groups are created; no tensors are sent.
-  /// Errors ("pipeline", "2d", ...): a model or schedule that cannot be divided in this way; errors of check_heads()
-  ///                                 and check_experts(). They are raised before any communication.
+  /// Errors ("pipeline", "2d", ...): a model or schedule that cannot be divided in this way; errors of check_heads(),
+  ///                                 check_norm_groups() and check_experts(). They are raised before any communication.
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                    nn::Parameters::Options options, const Workload& workload,
                    std::shared_ptr<nn::Parameters> shared = nullptr);
@@ -209,6 +209,10 @@ class DistributedModel {
 /// Checks the attention heads. Errors ("parallel"): heads that the mode of sequence parallelism cannot split
 /// (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
+
+/// Checks that ranks have whole groups of norms (models::NormGroupSizes). It does not communicate. Errors ("parallel"):
+/// a number of ranks that does not divide the groups.
+void check_norm_groups(const ParallelConfig& config, const models::ModelShape& shape);
 
 /// Checks the experts of the model (models::MixtureSizes). `name` is that of a further model, which may be dense: its
 /// rows are dealt out over "expert" as over "data". It does not communicate. Errors: as parallel::check_experts(),

@@ -61,6 +61,11 @@ struct DenoiserSizes {
   const char* vae = "";                    ///< preset of the autoencoder whose latents it draws; "" = pixels
 };
 
+/// A model whose norms divide features into groups (ops/group_norm.h), inside of layers that ranks cut.
+struct NormGroupSizes {
+  int64_t groups = 0;  ///< of each norm; 0 = the model has no such norm
+};
+
 /// A model that encodes pictures as latents and decodes latents as pictures (models/autoencoder.h).
 struct AutoencoderSizes {
   int64_t channels = 0;           ///< of a latent; 0 = another kind of model

@@ -111,6 +111,7 @@ void settle(ModelShape& s) {
   s.layers = text_encoder_blocks(s) + static_cast<int64_t>(unet_parts(own).size());
   s.positions = own.height * own.width;
   s.tied = false;
+  s.set(NormGroupSizes{own.groups});
   s.set(DenoiserSizes{.channels = own.outputs,
                       .beside = own.channels - own.outputs,
                       .height = own.height,
