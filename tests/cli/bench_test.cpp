@@ -26,8 +26,8 @@ Outcome bench(const std::vector<std::string>& words) { return run_command("bench
 TEST(Bench, ListsItsBenchmarks) {
   const auto outcome = bench({});
   EXPECT_EQ(outcome.status, 0);
-  for (const char* name : {"\n  experts ", "\n  inference ", "\n  memory ", "\n  sequence ", "\n  serve ",
-                           "\n  tensor-parallel ", "\n  zero "})
+  for (const char* name : {"\n  diffusion ", "\n  experts ", "\n  inference ", "\n  memory ", "\n  sequence ",
+                           "\n  serve ", "\n  tensor-parallel ", "\n  zero "})
     EXPECT_THAT(outcome.out, HasSubstr(name));
   EXPECT_EQ(bench({"--help"}).out, outcome.out);
   const auto unknown = bench({"tensor-paralel"});
@@ -150,6 +150,22 @@ TEST(BenchSequence, NamesModesThatDoNotFit) {
   const auto heads = bench({"sequence", "--heads", "4", "--kv-heads", "3"});
   EXPECT_EQ(heads.status, 2);
   EXPECT_THAT(heads.err, HasSubstr("--kv-heads must divide --heads: got 3 of 4"));
+}
+
+TEST(BenchDiffusion, PrintsRowsThatAgreeWithTheFormulas) {
+  const auto outcome = bench({"diffusion", "--ranks", "1,2,3", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto result = nlohmann::json::parse(outcome.out);
+  std::vector<std::string> modes;
+  for (const auto& row : result["rows"]) {
+    modes.push_back(row["mode"]);
+    EXPECT_EQ(row["sent"], row["formula"]) << row;
+    EXPECT_GT(row["sent"], 0) << row;
+  }
+  EXPECT_THAT(modes, ::testing::IsSupersetOf({"tensor", "guidance"}));
+  ASSERT_EQ(result["left_out"].size(), 1U);
+  EXPECT_THAT(result["left_out"][0].get<std::string>(),
+              HasSubstr("3 ranks: left out: parallel.tensor.size must divide"));
 }
 
 // On one rank both columns are 0. Traffic counters and formula do not use the same numbers: the formula counts the

@@ -83,6 +83,11 @@ class Chain {
 
 }  // namespace unet
 
+ops::PictureSize unet_level_size(ops::PictureSize size, int64_t level) {
+  for (int64_t i = 0; i < level; ++i) size = {(size.height + 1) / 2, (size.width + 1) / 2};
+  return size;
+}
+
 std::vector<UnetPart> unet_parts(const UnetSizes& sizes) {
   const auto levels = static_cast<int64_t>(sizes.features.size());
   unet::Chain chain(sizes);
@@ -90,6 +95,17 @@ std::vector<UnetPart> unet_parts(const UnetSizes& sizes) {
   chain.middle();
   for (int64_t level = levels - 1; level >= 0; --level) chain.up(level, levels - 1 - level);
   return chain.take();
+}
+
+int64_t unet_elements_summed(const UnetSizes& sizes) {
+  int64_t elements = 0;
+  for (const UnetPart& part : unet_parts(sizes)) {
+    const bool is_resnet = part.kind == UnetPart::Kind::Resnet;
+    if (!is_resnet && part.kind != UnetPart::Kind::Transformer) continue;
+    const int64_t of_state = unet_level_size({sizes.height, sizes.width}, part.level).pixels() * part.out;
+    elements += is_resnet ? of_state : 3 * of_state;
+  }
+  return elements;
 }
 
 }  // namespace colossal::models

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "colossal/models/families/unet.h"
+#include "colossal/ops/convolution.h"
 
 namespace colossal::models {
 
@@ -31,7 +32,14 @@ struct UnetPart {
   int skip = -1;                ///< state of the skip that it reads in addition; -1 = none
 };
 
+/// Returns the size of the pictures of a level, of pictures of `size` at level 0: each level halves it, rounded up.
+ops::PictureSize unet_level_size(ops::PictureSize size, int64_t level);
+
 /// Returns the parts in the order in which a pass runs them. Lists of `sizes` must be as long as its features.
 std::vector<UnetPart> unet_parts(const UnetSizes& sizes);
+
+/// Returns the elements of the tensors that a forward pass of one picture of the sizes sums over the ranks of tensor
+/// parallelism 1d: the result of each ResNet's second convolution, and three hidden states of each transformer.
+int64_t unet_elements_summed(const UnetSizes& sizes);
 
 }  // namespace colossal::models

@@ -26,6 +26,7 @@ const Benchmark kBenchmarks[] = {
     {"sequence", "traffic, memory and operations of each mode of sequence parallelism, compared with the formulas",
      bench_sequence},
     {"experts", "traffic, load and time of a mixture of experts on ranks, compared with the formula", bench_experts},
+    {"diffusion", "traffic of models that draw pictures on several ranks, compared with the formulas", bench_diffusion},
     {"inference", "tokens per second and latencies of generation, compared with the memory bandwidth", bench_inference},
     {"memory", "largest model that trains within budgets of host memory and disk, and the traffic between them",
      bench_memory},

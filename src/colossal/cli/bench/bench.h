@@ -23,6 +23,11 @@ int bench_sequence(const Arguments& arguments);
 /// of ranks that the sizes do not fit is one line with the reason under the table. Ranks are threads of this process.
 int bench_experts(const Arguments& arguments);
 
+/// `colossal bench diffusion`: prints the elements that all ranks send for each number of ranks above 1 and each mode,
+/// beside the formulas. A number of ranks that the sizes do not fit is one line with the reason under the table. Ranks
+/// are threads of this process.
+int bench_diffusion(const Arguments& arguments);
+
 /// `colossal bench inference --from FOLDER`: measures tokens per second of prompts and completions, time to the first
 /// token, and latencies under load. Prints the limit set by the bandwidth of reading weights for comparison.
 int bench_inference(const Arguments& arguments);

@@ -68,11 +68,9 @@ nn::LinearOptions last_kernel(int64_t side) { return {.deviation = 0, .taps = {s
 /// Returns the number of features of the vector of a time.
 int64_t condition_features(const UnetSizes& own) { return 4 * own.features.front(); }
 
-/// Returns the size of the pictures of a level: each level halves it, rounded up.
+/// Returns the size of the pictures of a level.
 ops::PictureSize size_of(const nn::ForwardContext& step, int64_t level) {
-  ops::PictureSize size = picture_size(*step.batch);
-  for (int64_t i = 0; i < level; ++i) size = {(size.height + 1) / 2, (size.width + 1) / 2};
-  return size;
+  return unet_level_size(picture_size(*step.batch), level);
 }
 
 Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "diffusion"}; }
