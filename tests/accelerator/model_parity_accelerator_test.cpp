@@ -29,6 +29,15 @@ TEST_F(ModelParityOnAccelerator, EqualsOneProcessOnOneRank) {
   expect_parity({.shape = tiny_llama(), .accumulate = 4, .recompute = "selective"}, "selective");
 }
 
+TEST_F(ModelParityOnAccelerator, EqualsOneProcessWithPictures) {
+  for (const models::ModelShape& shape : {tiny_dit(), tiny_unet()}) {
+    const int64_t cells = shape.positions;  // patches of a dit, pixels of a unet
+    expect_parity({.shape = shape, .batch = 2, .sequence = cells}, "as it is");
+    expect_parity({.shape = shape, .batch = 2, .sequence = cells, .recompute = "block"}, "block");
+    expect_parity({.shape = shape, .tensor = {.size = 2}, .batch = 2, .sequence = cells}, "tensor");
+  }
+}
+
 TEST_F(ModelParityOnAccelerator, EqualsOneProcessInEveryZeroStage) {
   for (const int64_t zero : {0, 1, 2, 3})
     expect_parity({.shape = tiny_gpt2(), .data = 2, .zero = zero}, concat("zero ", zero));
