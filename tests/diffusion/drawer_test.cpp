@@ -157,6 +157,23 @@ TEST_F(Drawers, ShareGuidanceWithOneGatherAStep) {
   EXPECT_EQ(sent, kSteps * run::elements_of_halves(2, 4 * 8 * 8));
 }
 
+TEST_F(Drawers, RepeatPicturesInAPipeline) {
+  const DrawOptions options{.prompt = "a star", .seed = 5, .steps = 2};
+  const std::string one = drawn({options}).at(0);
+  const run::Program known = program();
+  const run::PipelineSource source = find_pipeline(trained(), known, "draw");
+  comm::run_ranks(2, [&](comm::World& world) {
+    distributed::ParallelConfig layout;
+    layout.pipeline.size = 2;
+    comm::Mesh mesh(world, layout.axes());
+    const run::SavedModel saved = run::load_model(trained(), mesh, layout, at::kCPU, {.tokenizer = "none"}, known);
+    PipelineParts parts(source, world, at::kCPU, {}, known);
+    Drawer(source, *saved.model, parts, mesh, "abc").draw(options, {}, [&](const DrawnPicture& two) {
+      EXPECT_TRUE(two.png == one);
+    });
+  });
+}
+
 TEST_F(Drawers, FollowEachOptionAndNameIt) {
   const DrawOptions plain{.prompt = "a star", .seed = 6, .steps = 3, .guidance = 20};
   std::vector<DrawOptions> others(6, plain);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/models/multi_token.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/task_batch.h"
@@ -40,9 +41,18 @@ parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   return parallel::with_sequence(tensor_layout_of(config, mesh), config.sequence);
 }
 
-/// Returns the costs of the parts of the model, in operations of a training step on one sample.
+/// Returns the costs of the parts of the model, in operations of a training step on one sample: those of the workload,
+/// or of a token or a picture.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, const std::function<models::Costs()>& of_sample) {
-  models::Costs costs = of_sample ? of_sample() : models::costs_of(shape, models::example_batch(shape, 1, 1));
+  const auto of_shape = [&] {
+    if (shape.part<models::DenoiserSizes>().channels == 0)
+      return models::costs_of(shape, models::example_batch(shape, 1, 1));
+    return models::costs_of(shape, models::example_noised(shape, 1),
+                            [&](const models::Model&, const models::States& end, const nn::ForwardContext&) {
+                              return models::predicted_picture(shape, end.at(0)).sum();
+                            });
+  };
+  models::Costs costs = of_sample ? of_sample() : of_shape();
   return {costs.first, std::move(costs.blocks), costs.last};
 }
 

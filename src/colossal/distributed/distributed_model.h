@@ -34,7 +34,8 @@ class DistributedModel {
   /// Workload for which the pipeline is planned.
   struct Workload {
     int64_t micro_batches = 1;  ///< number of micro-batches of a training step
-    /// Returns the costs of a sample, by which the layers are divided into stages; null = the costs of one token.
+    /// Returns the costs of a sample, by which the layers are divided into stages; null = the costs of one token,
+    /// or of one picture of a model that draws
     std::function<models::Costs()> costs{};
   };
   /// Function that computes a result on the last stage. `end` has the states that the model's norm reads or writes;

@@ -1,5 +1,9 @@
 #include "colossal/models/denoiser.h"
 
+#include <ATen/ATen.h>
+
+#include <vector>
+
 #include "colossal/base/error.h"
 #include "colossal/models/task.h"
 #include "colossal/nn/patches.h"
@@ -11,6 +15,24 @@ DenoiserSizes denoiser_of(const ModelShape& shape) {
   require(sizes.channels > 0, "objective", "diffusion needs a model that predicts the noise of pictures: got one that ",
           shape.task().purpose(), "; name a dit, or leave [diffusion] out");
   return sizes;
+}
+
+tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
+  using tensor::Dim;
+  constexpr int64_t kTokens = 77;
+  const DenoiserSizes sizes = denoiser_of(shape);
+  const auto make = [](std::vector<int64_t> dims, at::ScalarType dtype = at::kFloat) {
+    return at::empty(dims, at::TensorOptions(dtype).device(at::kMeta));
+  };
+  tensor::Batch batch;
+  batch.add("noised", {make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}),
+                       {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  batch.add("times", {make({rows}), {Dim::Row}});
+  if (sizes.text > 0)
+    batch.add("text", {make({rows, kTokens, sizes.text}), {Dim::Row, Dim::Other, Dim::Feature}});
+  else
+    batch.add("classes", {make({rows}, at::kLong), {Dim::Row}});
+  return batch;
 }
 
 ops::PictureSize picture_size(const tensor::Batch& batch) {

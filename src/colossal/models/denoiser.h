@@ -29,6 +29,9 @@ namespace colossal::models {
 /// Returns the sizes of a model that predicts the noise of pictures. Errors ("objective"): another kind of model.
 DenoiserSizes denoiser_of(const ModelShape& shape);
 
+/// Returns a batch on meta with the fields above, of `rows` pictures of the sizes of the shape.
+tensor::Batch example_noised(const ModelShape& shape, int64_t rows);
+
 /// Returns the sizes of the pictures in the field `noised` of a batch. They may differ from batch to batch, and from
 /// those of the shape. Errors ("data"): no such field; not four dimensions.
 ops::PictureSize picture_size(const tensor::Batch& batch);
