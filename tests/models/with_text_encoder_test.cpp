@@ -43,8 +43,7 @@ ModelShape shape_of(const std::string& preset) { return built_in().resolve({.nam
 ModelShape joint() { return with_text_encoder(shape_of("sd-1.5-tiny"), shape_of("clip-text-tiny")); }
 
 /// Returns the parameters by their names in the folders of a pipeline; a fused one by all of its names.
-std::map<std::string, at::Tensor> by_folder_name(nn::Parameters& parameters,
-                                                 const std::vector<nn::ExternalName>& names,
+std::map<std::string, at::Tensor> by_folder_name(nn::Parameters& parameters, const std::vector<nn::ExternalName>& names,
                                                  const std::string& prefix) {
   std::map<std::string, at::Tensor> values;
   for (const nn::ExternalName& name : names) {

@@ -194,8 +194,8 @@ at::Tensor Drawer::decoded(const at::Tensor& own, const at::Tensor& all, int64_t
   at::Tensor pixels;
   std::optional<Error> failed;
   try {
-    failed = comm::agreed_error(mesh_.all(), at::kCPU,
-                                [&] { pixels = parts_.pixels(is_shared ? all : own, in_tiles, &sharing).contiguous(); });
+    failed = comm::agreed_error(
+        mesh_.all(), at::kCPU, [&] { pixels = parts_.pixels(is_shared ? all : own, in_tiles, &sharing).contiguous(); });
   } catch (const Error& error) {  // ranks that share rows cannot agree after one of them has failed
     failed = error;
   }

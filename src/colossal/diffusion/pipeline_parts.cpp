@@ -90,9 +90,8 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::G
   distributed::RowGroup group(ranks ? *ranks : vae_->alone());
   for (const at::Tensor& latent : drawn.split(1)) {
     const at::Tensor sample = for_model(models::sample_of(sizes, latent), *vae_);
-    pictures.push_back(on_host(in_tiles
-                                   ? models::decoded_in_tiles(vae_->model(), vae_->parameters(), sample)
-                                   : models::decoded_exactly(vae_->model(), vae_->parameters(), sample, &group)));
+    pictures.push_back(on_host(in_tiles ? models::decoded_in_tiles(vae_->model(), vae_->parameters(), sample)
+                                        : models::decoded_exactly(vae_->model(), vae_->parameters(), sample, &group)));
     // The search for the layer decodes once more, so it is not an argument of require().
     if (!pictures.back().isfinite().all().item<bool>())
       throw Error("draw", concat("the numbers of the autoencoder must be finite: ",

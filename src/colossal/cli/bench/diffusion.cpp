@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/cli/bench/bench.h"
-#include "colossal/cli/bench/diffusion_row.h"
+#include "colossal/cli/bench/diffusion_rows.h"
 #include "colossal/cli/bench/table.h"
 #include "colossal/diffusion/step_traffic.h"
 #include "colossal/models/built_in.h"
@@ -55,7 +55,7 @@ std::vector<DiffusionRow> guidance_mode(int64_t ranks) {
 }
 
 /// The rows of each mode for a number of ranks.
-constexpr std::vector<DiffusionRow> (*kModes[])(int64_t ranks) = {tensor_mode, guidance_mode};
+constexpr std::vector<DiffusionRow> (*kModes[])(int64_t ranks) = {rows_mode, tensor_mode, guidance_mode};
 
 }  // namespace
 

@@ -14,7 +14,7 @@
 
 namespace colossal::cli {
 
-std::vector<DiffusionRow> rows_mode(const std::vector<int64_t>& ranks) {
+std::vector<DiffusionRow> rows_mode(int64_t ranks) {
   constexpr int64_t kCells = 128;  // of 8 pixels
   const models::ModelShape shape = models::built_in().resolve({.name = "autoencoder-kl"});
   const auto sizes = shape.own.as<models::AutoencoderKlSizes>();
@@ -23,21 +23,16 @@ std::vector<DiffusionRow> rows_mode(const std::vector<int64_t>& ranks) {
   const models::Model model = models::make_model(shape, layers);
   const at::Tensor latent =
       at::empty({1, sizes.latent_channels, kCells, kCells}, at::TensorOptions(at::kFloat).device(at::kMeta));
-  std::vector<DiffusionRow> rows;
-  for (const int64_t count : ranks) {
-    if (count == 1) continue;
-    double sent = 0;
-    for (int rank = 0; rank < count; ++rank) {
-      const auto world = comm::make_simulated_world(rank, static_cast<int>(count));
-      comm::Mesh mesh(*world, {{"rows", static_cast<int>(count)}});
-      distributed::RowGroup group(mesh.all());
-      models::decoded_by_rows(model, parameters, latent, {.ranks = &group});
-      sent += world->traffic().total().elements;
-    }
-    rows.push_back({count, "rows", "decode 1024 px", std::llround(sent),
-                    models::decoding_traffic(sizes, {kCells, kCells}, count).total()});
+  double sent = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto world = comm::make_simulated_world(rank, static_cast<int>(ranks));
+    comm::Mesh mesh(*world, {{"rows", static_cast<int>(ranks)}});
+    distributed::RowGroup group(mesh.all());
+    models::decoded_by_rows(model, parameters, latent, {.ranks = &group});
+    sent += world->traffic().total().elements;
   }
-  return rows;
+  return {{ranks, "rows", "decode 1024 px", std::llround(sent),
+           models::decoding_traffic(sizes, {kCells, kCells}, ranks).total()}};
 }
 
 }  // namespace colossal::cli

@@ -165,7 +165,7 @@ tensor::Batch DiffusionObjective::example(int64_t rows) const { return noised_ba
 
 std::vector<std::string> DiffusionObjective::added_fields() const {
   return options_.unencoded > 0 && pipeline_.reads_text() && !trains_text_encoder_ ? std::vector<std::string>{kText}
-                                                          : std::vector<std::string>();
+                                                                                   : std::vector<std::string>();
 }
 
 void DiffusionObjective::check(const tensor::Batch& batch) const {
@@ -273,7 +273,8 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
     encoders.push_back({.name = name, .axes = std::vector<std::string>(), .from = from});
   };
   if (pipeline.has_latents()) add(kVae, pipeline.vae);
-  if (pipeline.has_latents() && pipeline.reads_text() && !trains_text_encoder(config)) add(kTextEncoder, pipeline.text_encoder);
+  if (pipeline.has_latents() && pipeline.reads_text() && !trains_text_encoder(config))
+    add(kTextEncoder, pipeline.text_encoder);
   return encoders;
 }
 

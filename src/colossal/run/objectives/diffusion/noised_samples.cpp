@@ -50,8 +50,7 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
     batch.add(kIds, {at::zeros({rows, kCaptionTokens}, numbers.dtype(at::kLong)), {Dim::Row, Dim::Other}});
   if (o.text > 0 && !o.reads_ids)
     batch.add(kText, {at::zeros({rows, kCaptionTokens, o.text}, numbers), {Dim::Row, Dim::Other, Dim::Feature}});
-  if (o.text == 0)
-    batch.add(kClasses, {at::zeros({rows}, numbers.dtype(at::kLong)), {Dim::Row}});
+  if (o.text == 0) batch.add(kClasses, {at::zeros({rows}, numbers.dtype(at::kLong)), {Dim::Row}});
   batch.add(kTargets, {at::zeros(sizes, numbers), dims});
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
   batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/-1});
