@@ -86,7 +86,7 @@ at::Tensor pixels_of(const at::Tensor& columns, const Columns& c) {
   return x.to(columns.scalar_type());
 }
 
-at::Tensor rows_of(const at::Tensor& pictures) { return pictures.reshape({-1, pictures.size(3)}); }
+at::Tensor pixel_rows(const at::Tensor& pictures) { return pictures.reshape({-1, pictures.size(3)}); }
 
 }  // namespace
 
@@ -101,11 +101,11 @@ at::Tensor convolution_of_few_pixels(const at::Tensor& x, const at::Tensor& weig
 }
 
 at::Tensor pixel_gradient(const at::Tensor& dy, at::IntArrayRef sizes, const at::Tensor& weight, const Window& window) {
-  return pixels_of(matmul_nn(rows_of(dy), weight.flatten(1)), Columns(sizes, weight, window));
+  return pixels_of(matmul_nn(pixel_rows(dy), weight.flatten(1)), Columns(sizes, weight, window));
 }
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const Window& window) {
-  return matmul_tn(rows_of(dy), columns_of(x, Columns(x.sizes(), weight, window))).view(weight.sizes());
+  return matmul_tn(pixel_rows(dy), columns_of(x, Columns(x.sizes(), weight, window))).view(weight.sizes());
 }
 
 }  // namespace colossal::ops
