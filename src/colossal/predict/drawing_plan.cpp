@@ -215,8 +215,10 @@ class Planner {
     const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model, comm::Group&) {
       const at::Tensor latent = at::empty({1, source_.sizes.channels, work_.cells.height, work_.cells.width},
                                           on_meta(at::promote_types(own_.dtype, at::kFloat)));
-      const auto decode = work_.in_tiles ? models::decoded_in_tiles : models::decoded_exactly;
-      decode(model.decoding_model(), model.parameters(), latent);
+      if (work_.in_tiles)
+        models::decoded_in_tiles(model.decoding_model(), model.parameters(), latent);
+      else
+        models::decoded_exactly(model.decoding_model(), model.parameters(), latent);
     });
     add("decoder", pass);
     plan_.seconds += static_cast<double>(share_) * batches() * seconds_of({pass}, cluster_of(1, cluster_.profile()));

@@ -46,10 +46,6 @@ tensor::Batch LatentSamples::make(int64_t rows, const data::PictureSize& bucket)
   return options.unencoded > 0 ? batch.without(kText) : batch;
 }
 
-at::Tensor LatentSamples::ids_of(const std::string& caption) const {
-  return at::tensor((*options_.captions)(caption).ids, at::kLong);
-}
-
 void LatentSamples::fill(int64_t index, uint64_t seed, const data::PictureSize& bucket, tensor::Batch& batch,
                          int64_t row) const {
   const DrawnPicture& drawn = pictures_->at(picture(index));
