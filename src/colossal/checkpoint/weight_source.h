@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/checkpoint/part_beside.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/ops/products/group_codes.h"
 #include "colossal/ops/products/nf4_weight.h"
@@ -51,12 +52,6 @@ class WeightSource {
 /// The folder of a pipeline stands for that of its denoiser (model_folder()).
 /// Errors: the errors of these classes.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
-
-/// A part of a pipeline whose tensors a model has beside those of the part that denoises.
-struct PartBeside {
-  std::string name{};    ///< its folder in the pipeline, "text_encoder"
-  std::string prefix{};  ///< what only some folders have before the names, "text_model."
-};
 
 /// Opens a pipeline, as the other overload does, with further parts of it. Their tensors have the name of the part, a
 /// dot and the prefix before their own: "text_encoder.text_model.final_layer_norm.weight". Errors: as that one.

@@ -10,14 +10,20 @@
 
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/checkpoint.h"
-#include "colossal/checkpoint/weight_source.h"
+#include "colossal/checkpoint/part_beside.h"
 #include "colossal/nn/external_name.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::comm {
 class Group;
 }
+namespace colossal::ops {
+struct GroupCodes;
+}
+
 namespace colossal::checkpoint {
+
+class WeightSource;
 
 /// Maps a model's parameters to the tensors of a folder.
 struct ExternalNames {

@@ -1,0 +1,15 @@
+// A part of a pipeline that has weights of a model beside the part that denoises, such as its text encoder.
+//
+//   auto weights = checkpoint::open_weights("pipeline", {{"text_encoder", "text_model."}});
+#pragma once
+#include <string>
+
+namespace colossal::checkpoint {
+
+/// A part of a pipeline whose tensors a model has beside those of the part that denoises.
+struct PartBeside {
+  std::string name{};    ///< its folder in the pipeline, "text_encoder"
+  std::string prefix{};  ///< what only some folders have before the names, "text_model."
+};
+
+}  // namespace colossal::checkpoint
