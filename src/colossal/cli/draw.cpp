@@ -237,9 +237,12 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
   }
   PictureFiles files(r);
   const at::Device device = loaded.model.model->parameters().options().device;
-  diffusion::PipelineParts parts(
-      work.source, *world, device,
-      {.dtype = loading.dtype, .uses_average = loading.uses_average, .adapters = work.adapters}, known);
+  diffusion::PipelineParts parts(work.source, *world, device,
+                                 {.dtype = loading.dtype,
+                                  .uses_average = loading.uses_average,
+                                  .adapters = work.adapters,
+                                  .saves_memory = loading.memory.has_tiers()},
+                                 known);
   diffusion::Drawer drawer(work.source, *loaded.model.model, parts, mesh,
                            speaks ? diffusion::checksum_of_model(work.source.model) : "");
   for (const DrawTask& task : work.tasks) {

@@ -54,8 +54,10 @@ int serve_pictures_as_rank(const ServeOptions& options, const run::Program* prog
       serve::load_with_draft(options.model, loading, mesh, options.model.layout, &known);
   if (is_first) print_notices(loaded.model);
   const at::Device device = loaded.model.model->parameters().options().device;
-  diffusion::PipelineParts parts(source, part, device, {.dtype = loading.dtype, .uses_average = loading.uses_average},
-                                 known);
+  diffusion::PipelineParts parts(
+      source, part, device,
+      {.dtype = loading.dtype, .uses_average = loading.uses_average, .saves_memory = loading.memory.has_tiers()},
+      known);
   for (const std::string& notice : parts.take_notices())
     if (is_first) say(notice);
   diffusion::Drawer drawer(source, *loaded.model.model, parts, mesh, diffusion::checksum_of_model(source.model));

@@ -18,6 +18,8 @@
 namespace colossal::diffusion {
 namespace {
 
+constexpr int64_t kStoredBytes = int64_t{256} << 20;  // RowOptions, with OwnLoading::saves_memory
+
 /// Returns `x` as a model takes it.
 at::Tensor for_model(const at::Tensor& x, const OwnModel& model) {
   const nn::Parameters::Options& options = model.parameters().options();
@@ -49,14 +51,18 @@ text::Captions captions_for(const run::PipelineSource& source, const OwnModel& e
 
 PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device,
                              const OwnLoading& loading, const run::Program& program)
-    : notices_(source.notices) {
+    : saves_memory_(loading.saves_memory), notices_(source.notices) {
   OwnLoading own = loading, of_text = loading;
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
   of_text.adapters = text_adapters_of(source, loading.adapters);
   if (source.reads_text() && source.text_encoder.empty()) captions_ = text::make_captions(source.tokenizer);
   if (!source.text_encoder.empty()) {
-    text_encoder_ = std::make_unique<OwnModel>(source.text_encoder, world, device, of_text, program);
+    const auto load = [&world, device, of_text, program, path = source.text_encoder] {
+      return std::make_unique<OwnModel>(path, world, device, of_text, program);
+    };
+    text_encoder_ = load();
+    if (saves_memory_) load_text_encoder_ = load;
     captions_ = captions_for(source, *text_encoder_);
     const int64_t features = models::text_encoder_of(text_encoder_->model().shape).features;
     require(features == source.sizes.text, "draw", "the text encoder ", source.text_encoder, " must have states of ",
@@ -70,6 +76,7 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   }
   for (const auto* part : {&text_encoder_, &vae_})
     if (*part) notices_.insert(notices_.end(), (*part)->notices().begin(), (*part)->notices().end());
+  if (saves_memory_) text_encoder_.reset();  // it was loaded once, so that errors do not wait for a caption
 }
 
 at::Tensor PipelineParts::told(const std::string& caption, int64_t clip_skip) {
@@ -77,9 +84,11 @@ at::Tensor PipelineParts::told(const std::string& caption, int64_t clip_skip) {
   const text::Caption tokens = (*captions_)(caption);
   if (std::string warning = captions_->warning(tokens); !warning.empty()) notices_.push_back(std::move(warning));
   const at::Tensor ids = at::tensor(tokens.ids, at::kLong);
-  if (!text_encoder_) return ids;
-  return on_host(models::text_states(text_encoder_->model(),
-                                     ids.unsqueeze(0).to(text_encoder_->parameters().options().device), clip_skip)[0]);
+  const std::unique_ptr<OwnModel> loaded = load_text_encoder_ ? load_text_encoder_() : nullptr;
+  const OwnModel* encoder = loaded ? loaded.get() : text_encoder_.get();
+  if (!encoder) return ids;
+  return on_host(
+      models::text_states(encoder->model(), ids.unsqueeze(0).to(encoder->parameters().options().device), clip_skip)[0]);
 }
 
 at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::Group* ranks) const {
@@ -90,8 +99,7 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::G
   distributed::RowGroup group(ranks ? *ranks : vae_->alone());
   for (const at::Tensor& latent : drawn.split(1)) {
     const at::Tensor sample = for_model(models::sample_of(sizes, latent), *vae_);
-    pictures.push_back(on_host(in_tiles ? models::decoded_in_tiles(vae_->model(), vae_->parameters(), sample)
-                                        : models::decoded_exactly(vae_->model(), vae_->parameters(), sample, &group)));
+    pictures.push_back(on_host(decoded(sample, in_tiles, group)));
     // The search for the layer decodes once more, so it is not an argument of require().
     if (!pictures.back().isfinite().all().item<bool>())
       throw Error("draw", concat("the numbers of the autoencoder must be finite: ",
@@ -101,14 +109,31 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::G
   return at::cat(pictures);
 }
 
+at::Tensor PipelineParts::decoded(const at::Tensor& sample, bool in_tiles, distributed::RowGroup& group) const {
+  const models::Model& model = vae_->model();
+  const nn::Parameters& parameters = vae_->parameters();
+  if (in_tiles) return models::decoded_in_tiles(model, parameters, sample);
+  if (saves_memory_)
+    return models::decoded_by_rows(model, parameters, sample, {.stored_bytes = kStoredBytes, .ranks = &group});
+  return models::decoded_exactly(model, parameters, sample, &group);
+}
+
+at::Tensor PipelineParts::moments(const at::Tensor& pixels, bool in_tiles, distributed::RowGroup& group) const {
+  const models::Model& model = vae_->model();
+  const nn::Parameters& parameters = vae_->parameters();
+  if (in_tiles) return models::moments_in_tiles(model, parameters, pixels);
+  if (saves_memory_)
+    return models::moments_by_rows(model, parameters, pixels, {.stored_bytes = kStoredBytes, .ranks = &group});
+  return models::moments_exactly(model, parameters, pixels, &group);
+}
+
 at::Tensor PipelineParts::drawn(const at::Tensor& pixels, bool in_tiles, comm::Group* ranks) const {
   if (!vae_) return pixels;
   const at::NoGradGuard no_grad;
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
   const at::Tensor given = for_model(pixels, *vae_);
   distributed::RowGroup group(ranks ? *ranks : vae_->alone());
-  const at::Tensor moments = in_tiles ? models::moments_in_tiles(vae_->model(), vae_->parameters(), given)
-                                      : models::moments_exactly(vae_->model(), vae_->parameters(), given, &group);
+  const at::Tensor moments = this->moments(given, in_tiles, group);
   return on_host(models::latent_of(sizes, moments.chunk(2, 1)[0]));
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "colossal/text/captions.h"
 #include "colossal/train/memory_needs.h"
+
+namespace colossal::distributed {
+class RowGroup;
+}
 
 namespace colossal::diffusion {
 
@@ -57,8 +62,13 @@ class PipelineParts {
   std::vector<std::string> take_notices();
 
  private:
+  at::Tensor decoded(const at::Tensor& sample, bool in_tiles, distributed::RowGroup& group) const;
+  at::Tensor moments(const at::Tensor& pixels, bool in_tiles, distributed::RowGroup& group) const;
+
   std::optional<text::Captions> captions_;
   std::unique_ptr<OwnModel> text_encoder_, vae_;
+  std::function<std::unique_ptr<OwnModel>()> load_text_encoder_;  // of OwnLoading::saves_memory, for each caption
+  bool saves_memory_;
   std::vector<std::string> notices_;
 };
 

@@ -53,8 +53,10 @@ void LocalDrawer::Host::run(comm::World& world) {
   loading.tokenizer = "none";
   const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, layout, &program);
   const at::Device device = loaded.model.model->parameters().options().device;
-  diffusion::PipelineParts parts(source, world, device, {.dtype = loading.dtype, .uses_average = loading.uses_average},
-                                 program);
+  diffusion::PipelineParts parts(
+      source, world, device,
+      {.dtype = loading.dtype, .uses_average = loading.uses_average, .saves_memory = loading.memory.has_tiers()},
+      program);
   diffusion::Drawer drawer(source, *loaded.model.model, parts, mesh, diffusion::checksum_of_model(source.model));
   notices = loaded.model.notices;
   for (std::string& notice : parts.take_notices()) notices.push_back(std::move(notice));
