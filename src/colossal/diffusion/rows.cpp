@@ -15,6 +15,7 @@
 #include "colossal/diffusion/encoding_rule.h"
 #include "colossal/diffusion/latent_filling.h"
 #include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/models/class_names.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
@@ -113,6 +114,9 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
     const run::LatentCacheKey key = run::key_of_latents(config, work.pipeline);
     cache = std::make_unique<run::LatentCache>(run::folder_of_latents(config, keys), key);
     lists.push_back(std::make_unique<run::DrawnPictures>(run::open_drawn_pictures(config, keys, work.pipeline)));
+    // The model refuses other classes, but only when hours may have gone into the latents.
+    if (!work.pipeline.reads_text())
+      models::check_class_names({.count = work.pipeline.sizes.classes, .names = lists.front()->class_names});
     work.on_error = run::on_error_of(config.data);
     if (!keys.prior.empty()) {
       // The buckets of the prior follow from the pictures that are learned.
