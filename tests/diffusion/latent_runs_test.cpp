@@ -219,5 +219,13 @@ TEST_F(LatentRuns, RefuseKeysThatDoNotFit) {
   EXPECT_THAT(refused({"--model.text=32"}), HasSubstr("clip-text-tiny"));
 }
 
+TEST_F(LatentRuns, RefuseOtherClassesBeforeAnyPictureIsEncoded) {
+  const std::string latents = folder_ / "latents";
+  const run::Config c = config("classes", {"--vae.from=" + vae(), "--model.channels=4", "--model.classes=7",
+                                           "--data.size=16,16", "--data.latents=" + latents});
+  EXPECT_THAT(test::thrown_message([&] { train(c); }), HasSubstr("got 10 for 7 classes"));
+  EXPECT_FALSE(std::filesystem::exists(latents) && !std::filesystem::is_empty(latents));
+}
+
 }  // namespace
 }  // namespace colossal::diffusion::latent_runs_test
