@@ -91,8 +91,10 @@ TEST_F(DiffusionRuns, DrawSamplesIntoTheFolderAndTheReport) {
 }
 
 TEST_F(DiffusionRuns, DrawNoSamplesAfterAStop) {
-  train(config("stopped", {"--parallel.data=2"}), train::Start::Overwrite, 1,
-        [](train::Trainer& trainer, int) { EXPECT_THAT(trainer.samples({}), SizeIs(0)); });
+  const run::Config c = config("stopped", {"--parallel.data=2", "--training.steps=1"});
+  for (const int64_t stop_after : {0, 1})
+    train(c, train::Start::Overwrite, stop_after,
+          [&](train::Trainer& trainer, int) { EXPECT_THAT(trainer.samples({}), SizeIs(stop_after == 0 ? 4 : 0)); });
 }
 
 TEST_F(DiffusionRuns, NameTheClassesOfTheData) {

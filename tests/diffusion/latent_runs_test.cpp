@@ -182,7 +182,7 @@ TEST_F(LatentRuns, KeepTheirLatentsInTheirFolderAndDrawSamples) {
   }
   EXPECT_EQ(pictures, 4u);
   const std::string log = read_file(RunFolder(c.run.folder).log(0), kMaxBytes);
-  EXPECT_THAT(log, HasSubstr("beside it while samples are made: text encoder frozen parameters "));
+  EXPECT_THAT(log, HasSubstr("samples also need: text encoder frozen parameters "));
 }
 
 /// The needs against what the parts take when they are loaded.

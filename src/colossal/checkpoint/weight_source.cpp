@@ -54,6 +54,15 @@ class JoinedWeights final : public WeightSource {
   at::Tensor row(const std::string& name, int64_t row) const override {
     return of(name).source->row(of(name).name, row);
   }
+  std::optional<ops::GroupCodes> codes(const std::string& name) const override {
+    return of(name).source->codes(of(name).name);
+  }
+  std::optional<ops::Nf4Weight> nf4(const std::string& name) const override {
+    return of(name).source->nf4(of(name).name);
+  }
+  std::optional<CodesForm> codes_form(const std::string& name) const override {
+    return of(name).source->codes_form(of(name).name);
+  }
   void leave(const std::string& name) const override { of(name).source->leave(of(name).name); }
   bool can_wait(const std::string& name) const override { return of(name).source->can_wait(of(name).name); }
 

@@ -157,7 +157,7 @@ class PictureFiles {
 /// Memory that waits for reuse while latents are decoded, which are large tensors of a few sizes.
 constexpr size_t kWaitingBytes = size_t{256} << 20;
 
-/// Decodes latents of an earlier command.
+/// Decodes latents of an earlier command. All ranks of the layout share the rows of each picture.
 int decode(const DrawRequest& r, const run::Program& known) {
   run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw");
   source.text_encoder.clear();  // captions are not read
@@ -173,16 +173,22 @@ int decode(const DrawRequest& r, const run::Program& known) {
   memory::limit_host_memory(kWaitingBytes);
   const auto world = join_layout(r.model);
   const run::Loading loading = r.model.loading();
-  const diffusion::PipelineParts parts(source, *world, comm::choose_device(r.model.device, world->local_rank()),
-                                       {.dtype = loading.dtype, .uses_average = loading.uses_average}, known);
-  if (!is_file) create_folder(r.to);
+  const diffusion::PipelineParts parts(
+      source, *world, comm::choose_device(r.model.device, world->local_rank()),
+      {{.dtype = loading.dtype, .uses_average = loading.uses_average}, loading.memory.has_tiers()}, known);
+  comm::Mesh mesh(*world, r.model.layout.axes());
+  const bool speaks = world->rank() == 0;
+  if (!is_file && speaks) create_folder(r.to);
   const std::string note = r.options.tiles ? parts.note_of_tiles({latents.size(2), latents.size(3)}) : "";
   PictureFiles files(r);
   for (int64_t i = 0; i < latents.size(0); ++i) {
     const Stopwatch watch;
-    const at::Tensor pixels = parts.pixels(latents.narrow(0, i, 1), r.options.tiles)[0];
-    files.write(
-        {.png = data::encode_png(diffusion::picture_of(pixels)), .seed = i, .seconds = watch.seconds(), .note = note});
+    const at::Tensor pixels = parts.pixels(latents.narrow(0, i, 1), r.options.tiles, &mesh.all())[0];
+    if (speaks)
+      files.write({.png = data::encode_png(diffusion::picture_of(pixels)),
+                   .seed = i,
+                   .seconds = watch.seconds(),
+                   .note = note});
   }
   return 0;
 }
@@ -223,7 +229,7 @@ struct DrawWork {
 
 int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program& known) {
   memory::keep_host_memory();
-  const auto world = join_layout(r.model, r.guidance_ranks);
+  const auto world = join_layout(r.model, r.guidance_ranks, "guidance");
   comm::Mesh mesh(*world, run::axes_with_guidance(r.model.layout, r.guidance_ranks));
   comm::Mesh own = mesh.without({run::kGuidanceAxis});
   run::Loading loading = r.model.loading();
@@ -237,12 +243,11 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
   }
   PictureFiles files(r);
   const at::Device device = loaded.model.model->parameters().options().device;
-  diffusion::PipelineParts parts(work.source, *world, device,
-                                 {.dtype = loading.dtype,
-                                  .uses_average = loading.uses_average,
-                                  .adapters = work.adapters,
-                                  .saves_memory = loading.memory.has_tiers()},
-                                 known);
+  diffusion::PipelineParts parts(
+      work.source, *world, device,
+      {{.dtype = loading.dtype, .uses_average = loading.uses_average, .adapters = work.adapters},
+       loading.memory.has_tiers()},
+      known);
   diffusion::Drawer drawer(work.source, *loaded.model.model, parts, mesh,
                            speaks ? diffusion::checksum_of_model(work.source.model) : "");
   for (const DrawTask& task : work.tasks) {
@@ -270,7 +275,10 @@ int draw(const Arguments& arguments, const run::Program* program) {
   if (r.to.empty()) throw UsageError("colossal draw: --to is required");
   if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");
   const run::Program known = program ? *program : run::built_in();
-  if (!r.decode.empty()) return decode(r, known);
+  if (!r.decode.empty()) {
+    if (r.guidance_ranks > 1) throw UsageError("colossal draw: --parallel.guidance has no effect with --decode");
+    return with_ranks(r.model.layout.ranks(), "draw", arguments, [&] { return decode(r, known); });
+  }
   DrawWork work;
   for (const std::string& text : std::exchange(r.model.adapters, {})) work.adapters.push_back(run::parse_adapter(text));
   check_model_options(app, r.model);

@@ -34,6 +34,8 @@ int latents(const Arguments& arguments, const run::Program* program) {
   flags.insert(flags.begin(), {"--data.held_out=0", "--training.evaluate_batches=0"});
   flags.push_back("--model.from=" + from);
   flags.push_back("--data.latents=" + to);
+  require(to != "none" && to != "auto", "latents", "--to must be a folder, and ", to,
+          " is a mode of data.latents; write ./", to);
   const run::Program known = whole_program(program);
   const auto refused = [&] { return concat("--from must have a model that draws latents: got ", from); };
   require(diffusion::find_pipeline(from, known, "latents").has_latents(), "latents", refused(),

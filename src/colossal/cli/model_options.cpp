@@ -185,12 +185,12 @@ void print_notices(const run::SavedModel& saved) {
   for (const std::string& notice : saved.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
 }
 
-std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t replicas) {
+std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t copies, const char* name_of_copies) {
   const distributed::ParallelConfig& layout = options.layout;
   const at::Device device = comm::choose_device(options.device, 0);
   auto world = join_ranks(options.timeout, device.is_cuda() ? "cuda" : "cpu");
-  require(world->size() == replicas * layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
-          world->size(), " ranks, ", replicas > 1 ? concat("replicas ", replicas, " * ") : "", "pipeline ",
+  require(world->size() == copies * layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
+          world->size(), " ranks, ", copies > 1 ? concat(name_of_copies, " ", copies, " * ") : "", "pipeline ",
           layout.pipeline.size, layout.expert.size > 1 ? concat(" * expert ", layout.expert.size) : "", " * sequence ",
           layout.sequence.size, " * tensor ", layout.tensor.size);
   if (world->rank() == 0) warn_of_unused_gpus(options.device);

@@ -71,7 +71,8 @@ void print_notices(const run::SavedModel& saved);
 
 /// Joins the ranks of `replicas` times the layout, one of which this process is. Rank 0 warns of unused GPUs. Errors
 /// ("parallel"): another number of ranks.
-std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t replicas = 1);
+std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t copies = 1,
+                                         const char* name_of_copies = "replicas");
 
 /// Loads the model and runs work() on every rank of the layout. Starts the ranks if no launcher did
 /// (cli/local_world.h). Returns the exit status. `program` has the models that a folder may name; null = the built-in

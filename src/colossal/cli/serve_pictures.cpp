@@ -56,11 +56,11 @@ int serve_pictures_as_rank(const ServeOptions& options, const run::Program* prog
   const at::Device device = loaded.model.model->parameters().options().device;
   diffusion::PipelineParts parts(
       source, part, device,
-      {.dtype = loading.dtype, .uses_average = loading.uses_average, .saves_memory = loading.memory.has_tiers()},
-      known);
+      {{.dtype = loading.dtype, .uses_average = loading.uses_average}, loading.memory.has_tiers()}, known);
   for (const std::string& notice : parts.take_notices())
     if (is_first) say(notice);
-  diffusion::Drawer drawer(source, *loaded.model.model, parts, mesh, diffusion::checksum_of_model(source.model));
+  diffusion::Drawer drawer(source, *loaded.model.model, parts, mesh,
+                           is_first ? diffusion::checksum_of_model(source.model) : "");
   if (is_first)
     watch_stop_signals(world->size() > 1 ? SecondSignal::IsReported : SecondSignal::Ends);
   else

@@ -67,7 +67,7 @@ struct Drawer::Request {
   const GivenPictures& given;
   noise::SamplerPlan plan;
   ops::PictureSize cells;
-  at::Tensor told, untold;   // [tokens, features]
+  at::Tensor told, untold;   // states [tokens, features], or ids [tokens]
   at::Tensor picture, mask;  // [1, C, h, w] and [1, 1, h, w]
   at::Tensor beside;         // [1, DenoiserSizes::beside, h, w]
 };
@@ -116,7 +116,7 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
   if (source_.sizes.classes > 0) pixels = {request.cells.height * source_.factor, request.cells.width * source_.factor};
   const GivenPicture picture = read_given_picture(options.image, options.mask, pixels, grid_of(source_));
   request.cells = {picture.size.height / source_.factor, picture.size.width / source_.factor};
-  comm::Group& all = mesh_.all();  // which share its rows
+  comm::Group& all = mesh_.all();  // ranks that share the rows of the picture
   if (source_.sizes.beside > 0) {
     request.beside = at::cat({mask_of_cells(picture.mask, source_.factor).to(at::kFloat),
                               parts_.drawn(picture.pixels * (1 - picture.mask), options.tiles, &all).to(at::kFloat)},
@@ -189,7 +189,7 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
 /// Returns the pixels of `all` pictures, of which this replica drew `own`. Ranks that have nothing else to decode share
 /// the rows of a picture: those of a replica, and all of them if there are fewer pictures than replicas.
 at::Tensor Drawer::decoded(const at::Tensor& own, const at::Tensor& all, int64_t seed, bool in_tiles) {
-  const bool is_shared = all.size(0) < mesh_.group("data").size();
+  const bool is_shared = !in_tiles && all.size(0) < mesh_.group("data").size();
   comm::Group& sharing = is_shared ? mesh_.all() : mesh_.all_but("data");
   at::Tensor pixels;
   std::optional<Error> failed;

@@ -120,7 +120,7 @@ class Predictor {
   bool is_guided_;
   int64_t rows_, all_ = 0;  // of the pictures, and of a pass
   comm::Group* halves_;     // ranks that share guidance; null = both passes are here
-  at::Tensor conditions_;   // classes [rows], or states of captions [rows, tokens, text]
+  at::Tensor conditions_;   // classes [rows], states of captions [rows, tokens, text], or their ids [rows, tokens]
   at::Tensor beside_;
 };
 

@@ -53,7 +53,7 @@ void encode_captions(const std::vector<std::string>& missing, const run::LatentC
   if (own.empty()) return;
   const OwnModel encoder(work.pipeline.text_encoder, world, device, {.dtype = work.dtype, .seed = work.pipeline.seed},
                          program);
-  const text::Captions captions = captions_for(work.pipeline, encoder);
+  const text::Captions captions = run::captions_for(work.pipeline, encoder.model().shape);
   Shard shard(cache);
   for (const std::string& caption : own) {
     const text::Caption tokens = captions(caption);

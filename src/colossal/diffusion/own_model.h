@@ -27,9 +27,6 @@ struct OwnLoading {
   uint64_t seed = 1;                      ///< of the weights of a preset
   /// Adapters that are merged, of files for pipelines (checkpoint/peft/pipeline_file.h): those of this part
   std::vector<run::AdapterChoice> adapters{};
-  /// For a model whose weights stream: the text encoder is in memory while it reads a caption, and the autoencoder works
-  /// by rows, whatever the size
-  bool saves_memory = false;
 };
 
 class OwnModel {

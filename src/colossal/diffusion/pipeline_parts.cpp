@@ -40,18 +40,12 @@ std::vector<run::AdapterChoice> text_adapters_of(const run::PipelineSource& sour
 
 }  // namespace
 
-text::Captions captions_for(const run::PipelineSource& source, const OwnModel& encoder) {
-  text::Captions captions = text::make_captions(source.tokenizer);
-  const int64_t vocabulary = encoder.model().shape.vocabulary;
-  require(captions.vocabulary() <= vocabulary, "draw", "the tokenizer ", source.tokenizer, " must have at most the ",
-          vocabulary, " tokens (vocab_size) of the text encoder ", source.text_encoder, ": got ", captions.vocabulary(),
-          "; take the tokenizer that belongs to the encoder");
-  return captions;
-}
-
 PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device,
-                             const OwnLoading& loading, const run::Program& program)
+                             const PartsLoading& loading, const run::Program& program)
     : saves_memory_(loading.saves_memory), notices_(source.notices) {
+  const auto add_notices_of = [this](const OwnModel& part) {
+    notices_.insert(notices_.end(), part.notices().begin(), part.notices().end());
+  };
   OwnLoading own = loading, of_text = loading;
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
@@ -63,20 +57,20 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
     };
     text_encoder_ = load();
     if (saves_memory_) load_text_encoder_ = load;
-    captions_ = captions_for(source, *text_encoder_);
+    captions_ = run::captions_for(source, text_encoder_->model().shape);
     const int64_t features = models::text_encoder_of(text_encoder_->model().shape).features;
     require(features == source.sizes.text, "draw", "the text encoder ", source.text_encoder, " must have states of ",
             source.sizes.text, " features, which the model reads: got ", features);
+    add_notices_of(*text_encoder_);
+    if (saves_memory_) text_encoder_.reset();  // it was loaded once, so that errors do not wait for a caption
   }
   if (!source.vae.empty()) {
     vae_ = std::make_unique<OwnModel>(source.vae, world, device, own, program);
     const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
     require(sizes.channels == source.sizes.channels, "draw", "the autoencoder ", source.vae, " must have latents of ",
             source.sizes.channels, " channels, which the model draws: got ", sizes.channels);
+    add_notices_of(*vae_);
   }
-  for (const auto* part : {&text_encoder_, &vae_})
-    if (*part) notices_.insert(notices_.end(), (*part)->notices().begin(), (*part)->notices().end());
-  if (saves_memory_) text_encoder_.reset();  // it was loaded once, so that errors do not wait for a caption
 }
 
 at::Tensor PipelineParts::told(const std::string& caption, int64_t clip_skip) {
@@ -101,10 +95,11 @@ at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::G
     const at::Tensor sample = for_model(models::sample_of(sizes, latent), *vae_);
     pictures.push_back(on_host(decoded(sample, in_tiles, group)));
     // The search for the layer decodes once more, so it is not an argument of require().
-    if (!pictures.back().isfinite().all().item<bool>())
-      throw Error("draw", concat("the numbers of the autoencoder must be finite: ",
-                                 models::not_finite_in_decoder(vae_->model(), sample), " gives others",
-                                 models::finite_remedy(vae_->parameters().options().dtype)));
+    if (pictures.back().isfinite().all().item<bool>()) continue;
+    std::string where = saves_memory_ ? "" : models::not_finite_in_decoder(vae_->model(), sample);
+    if (where.empty()) where = "a layer";  // the whole picture, which is not searched by rows, may have finite numbers
+    throw Error("draw", concat("the numbers of the autoencoder must be finite: ", where, " gives others",
+                               models::finite_remedy(vae_->parameters().options().dtype)));
   }
   return at::cat(pictures);
 }
@@ -113,7 +108,7 @@ at::Tensor PipelineParts::decoded(const at::Tensor& sample, bool in_tiles, distr
   const models::Model& model = vae_->model();
   const nn::Parameters& parameters = vae_->parameters();
   if (in_tiles) return models::decoded_in_tiles(model, parameters, sample);
-  if (saves_memory_)
+  if (saves_memory_ && models::has_rows(model.shape))
     return models::decoded_by_rows(model, parameters, sample, {.stored_bytes = kStoredBytes, .ranks = &group});
   return models::decoded_exactly(model, parameters, sample, &group);
 }
@@ -122,7 +117,7 @@ at::Tensor PipelineParts::moments(const at::Tensor& pixels, bool in_tiles, distr
   const models::Model& model = vae_->model();
   const nn::Parameters& parameters = vae_->parameters();
   if (in_tiles) return models::moments_in_tiles(model, parameters, pixels);
-  if (saves_memory_)
+  if (saves_memory_ && models::has_rows(model.shape))
     return models::moments_by_rows(model, parameters, pixels, {.stored_bytes = kStoredBytes, .ranks = &group});
   return models::moments_exactly(model, parameters, pixels, &group);
 }
@@ -141,7 +136,7 @@ std::string PipelineParts::note_of_tiles(const ops::PictureSize& cells) const {
   if (!vae_) return "";
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
   if (!models::takes_tiles(sizes, cells)) return "";
-  return concat("decoded in tiles of ", sizes.height, " pixels, which is approximate; without --tiles it is exact");
+  return concat("decoded in tiles of ", sizes.height, " pixels, which is approximate; without tiles it is exact");
 }
 
 std::vector<std::string> PipelineParts::take_notices() { return std::exchange(notices_, {}); }

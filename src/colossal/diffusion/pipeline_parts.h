@@ -29,9 +29,12 @@ class RowGroup;
 
 namespace colossal::diffusion {
 
-/// Returns the converter of captions for the text encoder of a pipeline. Errors: those of text::make_captions();
-/// ("draw") a tokenizer with more tokens than the encoder.
-text::Captions captions_for(const run::PipelineSource& source, const OwnModel& encoder);
+/// How the parts are loaded.
+struct PartsLoading : OwnLoading {
+  /// For a model whose weights stream: the text encoder is in memory while it reads a caption, and the autoencoder works
+  /// by rows, whatever the size
+  bool saves_memory = false;
+};
 
 class PipelineParts {
  public:
@@ -39,7 +42,7 @@ class PipelineParts {
   /// merged into it, and those of PipelineSource::text_adapters. A pipeline of captions without a text encoder is one
   /// whose model has it within it. Communication: none. Errors: those of OwnModel and of captions_for(); ("draw") a text
   /// encoder or an autoencoder of other sizes than the model needs.
-  PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const OwnLoading& loading,
+  PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const PartsLoading& loading,
                 const run::Program& program);
 
   /// Returns what the model reads of a caption, on the host: the states, [tokens, features], or without a text encoder
@@ -54,7 +57,7 @@ class PipelineParts {
   /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents. `in_tiles`, `ranks`: as
   /// above. Communication: that of models::moments_by_rows().
   at::Tensor drawn(const at::Tensor& pixels, bool in_tiles = false, comm::Group* ranks = nullptr) const;
-  /// Returns what to tell of pictures of `cells` that are decoded in tiles (models/autoencoder_tiles.h): that they are
+  /// Returns a line for the user about pictures of `cells` that are decoded in tiles (models/autoencoder_tiles.h): that they are
   /// approximate. Empty = one tile has them whole.
   std::string note_of_tiles(const ops::PictureSize& cells) const;
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,7 +45,11 @@ std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) 
 /// Returns the memory of the parts that samples_of() loads, and of decoding a picture.
 std::vector<train::MemoryNeed> needs_of_samples(train::Trainer& trainer, const run::Program& program) {
   const auto pipeline = pipeline_of_samples(trainer);
-  return pipeline ? needs_of_parts(*pipeline, program) : std::vector<train::MemoryNeed>();
+  try {
+    return pipeline ? needs_of_parts(*pipeline, program) : std::vector<train::MemoryNeed>();
+  } catch (const std::exception&) {  // a line of the log ends no run
+    return {};
+  }
 }
 
 /// Draws training.sample_prompt, or the first class, four times.
@@ -72,7 +77,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   for (int64_t first = 0; first < kSamples; first += at_once) {
     const int64_t count = std::min(at_once, kSamples - first);
     const auto repeated = [count](const at::Tensor& states) {
-      return states.defined() ? states.expand({count, -1, -1}).contiguous() : states;
+      return states.defined() ? at::stack(std::vector<at::Tensor>(static_cast<size_t>(count), states)) : states;
     };
     Drawing drawing{.told = repeated(told),
                     .untold = repeated(untold),
@@ -82,7 +87,8 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
     for (int64_t i = 0; i < count; ++i)
       drawing.seeds.push_back(static_cast<uint64_t>(config.training.seed + first + i));
     const at::Tensor pictures =
-        parts.pixels(draw(trainer.engine().distributed(), run::plan_of(source, {.steps = kSteps}), drawing));
+        parts.pixels(draw(trainer.engine().distributed(), run::plan_of(source, {.steps = kSteps}), drawing),
+                     /*in_tiles=*/false, &trainer.engine().mesh().all());
     for (int64_t i = 0; i < count; ++i)
       samples.push_back(run::picture_sample(title, concat(name, "-", first + i + 1), picture_of(pictures[i])));
   }
@@ -91,6 +97,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
 
 /// Returns the samples; none if the run is stopped meanwhile.
 std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::Program& program) {
+  if (trainer.stops()) return {};  // before the other parts of the pipeline are loaded
   try {
     return drawn_samples(trainer, program);
   } catch (const StoppedDrawing&) {

@@ -331,6 +331,8 @@ at::Tensor moments_of_one(const AutoencoderKlSizes& own, const Rows& rows, const
 
 }  // namespace autoencoder_rows
 
+bool has_rows(const ModelShape& shape) { return shape.architecture->name == "autoencoder_kl"; }
+
 bool prefers_rows(const ModelShape& shape, int64_t cells, int64_t ranks) {
   const int64_t factor = autoencoder_of(shape).factor;
   return shape.architecture->name == "autoencoder_kl" &&

@@ -34,6 +34,8 @@ struct RowOptions {
   RowRanks* ranks = nullptr;
 };
 
+/// Returns true if a model can decode and encode by rows: one of the family autoencoder_kl.
+bool has_rows(const ModelShape& shape);
 /// Returns true if pictures of that many cells of a latent should be decoded and encoded by rows: if they have more
 /// than 512 x 512 pixels, or several ranks share them.
 bool prefers_rows(const ModelShape& shape, int64_t cells, int64_t ranks = 1);

@@ -25,11 +25,12 @@ void blend(const at::Tensor& before, const at::Tensor& tile, int64_t dim, int64_
   begin.copy_(before.narrow(dim, before.size(dim) - cells, cells) * (1 - share) + begin * share);
 }
 
-/// Makes tiles of `side` cells a side into tiles of `made` cells a side.
-at::Tensor in_tiles(const at::Tensor& x, int64_t side, int64_t made,
+/// Makes tiles of `cells` cells of a latent a side into others. A cell has `in` numbers a side in `x`, and `out` in the
+/// result. Tiles begin at whole cells, also if a quarter of a side is no whole number of them.
+at::Tensor in_tiles(const at::Tensor& x, int64_t cells, int64_t in, int64_t out,
                     const std::function<at::Tensor(const at::Tensor&)>& make) {
-  const int64_t step = std::max<int64_t>(1, side * (kOverlap - 1) / kOverlap), blended = made / kOverlap;
-  const int64_t kept = made - blended;
+  const int64_t cells_on = std::max<int64_t>(1, cells * (kOverlap - 1) / kOverlap);
+  const int64_t side = cells * in, step = cells_on * in, kept = cells_on * out, blended = (cells - cells_on) * out;
   std::vector<at::Tensor> rows, above;
   for (int64_t top = 0; top < x.size(2); top += step) {
     std::vector<at::Tensor> row, parts;
@@ -56,14 +57,14 @@ at::Tensor decoded_in_tiles(const Model& model, const nn::Parameters& parameters
   const AutoencoderSizes sizes = autoencoder_of(model.shape);
   const auto decode = [&](const at::Tensor& x) { return decoded_exactly(model, parameters, x); };
   if (!takes_tiles(sizes, {latents.size(2), latents.size(3)})) return decode(latents);
-  return in_tiles(latents, sizes.height / sizes.factor, sizes.height, decode);
+  return in_tiles(latents, sizes.height / sizes.factor, /*in=*/1, sizes.factor, decode);
 }
 
 at::Tensor moments_in_tiles(const Model& model, const nn::Parameters& parameters, const at::Tensor& pixels) {
   const AutoencoderSizes sizes = autoencoder_of(model.shape);
   const auto encode = [&](const at::Tensor& x) { return moments_exactly(model, parameters, x); };
   if (!takes_tiles(sizes, {pixels.size(2) / sizes.factor, pixels.size(3) / sizes.factor})) return encode(pixels);
-  return in_tiles(pixels, sizes.height, sizes.height / sizes.factor, encode);
+  return in_tiles(pixels, sizes.height / sizes.factor, sizes.factor, /*out=*/1, encode);
 }
 
 }  // namespace colossal::models

@@ -11,8 +11,9 @@
 //   classes  the class of each row [B]; the index `classes` is the null class, which samples put in place of a dropped
 //            label. Only of a model with classes
 //   text     the states of a text encoder for each row's caption [B, 77, text]: Dim::Row, Dim::Other, Dim::Feature.
-//   Only
-//            of a model with DenoiserSizes::text
+//            Only of a model with DenoiserSizes::text
+//   ids      in place of text, the tokens of the caption, int64 [B, 77]: of a model with its text encoder within it
+//            (models/with_text_encoder.h)
 //
 // end[0] is the whole prediction on every rank of the last stage, in patches and in fp32 at least (nn::Outputs), also
 // in layouts that split features or tokens. So each rank computes the loss of all rows of the micro-batch.

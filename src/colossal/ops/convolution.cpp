@@ -145,24 +145,25 @@ std::array<at::Tensor, 3> convolution_backward(const at::Tensor& gradient, const
   at::Tensor dx, dweight, dbias;
   if (wants_bias) dbias = column_sums(dy.view({-1, dy.size(3)}));
   if (!wants_x && !wants_weight) return {dx, dweight, dbias};
-  const at::Tensor picture = as_channels_first(x, window);
   for (int products = wants_x + wants_weight; products > 0; --products)
     announce_convolution(weight, dy.size(0) * dy.size(1) * dy.size(2));
   const tensor::HiddenOperators hidden;
   if (x.is_meta()) {
-    if (wants_x) dx = at::empty(picture.permute({0, 2, 3, 1}).sizes(), x.options());
+    if (wants_x) dx = at::empty(x.sizes(), x.options());
     if (wants_weight) dweight = at::empty(weight.sizes(), weight.options());
-  } else if (are_few_pixels(weight, {dy.size(1), dy.size(2)})) {
+    return {dx, dweight, dbias};
+  }
+  if (are_few_pixels(weight, {dy.size(1), dy.size(2)})) {
     if (wants_x) dx = pixel_gradient(dy, x.sizes(), weight, window);
     if (wants_weight) dweight = weight_gradient(dy, x, weight, window);
     return {dx, dweight, dbias};
-  } else {
-    std::tie(dx, dweight, std::ignore) = at::convolution_backward(
-        dy.permute({0, 3, 1, 2}), picture, weight, std::nullopt, {window.stride, window.stride}, padding_of(window),
-        {1, 1}, /*transposed=*/false, {0, 0}, 1, {wants_x, wants_weight, false});
-    if (wants_x) dx = dx.permute({0, 2, 3, 1});
-    if (wants_weight) dweight = dweight.contiguous();
   }
+  const at::Tensor picture = as_channels_first(x, window);
+  std::tie(dx, dweight, std::ignore) = at::convolution_backward(
+      dy.permute({0, 3, 1, 2}), picture, weight, std::nullopt, {window.stride, window.stride}, padding_of(window),
+      {1, 1}, /*transposed=*/false, {0, 0}, 1, {wants_x, wants_weight, false});
+  if (wants_x) dx = dx.permute({0, 2, 3, 1});
+  if (wants_weight) dweight = dweight.contiguous();
   if (wants_x && !is_even(window)) dx = dx.narrow(1, window.top, x.size(1)).narrow(2, window.left, x.size(2));
   return {wants_x ? dx.contiguous() : dx, dweight, dbias};
 }

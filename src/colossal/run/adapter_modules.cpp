@@ -205,7 +205,7 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
   if (shape.part<models::DenoiserSizes>().channels == 0) return;
   const std::set<std::string> wrapped(declared.wrapped.begin(), declared.wrapped.end());
   for (const Rows& one : rows) {
-    const bool is_text = one.tensor.starts_with(models::kOfTextEncoder);  // it has tables alone besides
+    const bool is_text = one.tensor.starts_with(models::kOfTextEncoder);  // has embeddings alone outside its blocks
     if (is_text || wrapped.contains(one.parameter->name) || !is_merged_layer(one)) continue;
     LinearModule module = module_of_rows(one);
     module.part.name.clear();

@@ -297,9 +297,11 @@ std::vector<FolderAdapter> adapters_of(const checkpoint::PeftFolder& folder, con
 LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const models::ModelShape& shape) {
   if (keys.from.empty()) return keys;
   const AdapterSource source = open_adapters(keys.from);
-  require(has_text_adapters(source) == keys.text_encoder, kTable, "adapter.text_encoder must be ",
-          has_text_adapters(source) ? "true" : "false", ", because the adapters of adapter.from = \"", keys.from,
-          "\" are ", has_text_adapters(source) ? "also of the text encoder" : "of the model alone", "; set it so");
+  const bool has_text = has_text_adapters(source);
+  require(has_text == keys.text_encoder, kTable, "adapter.text_encoder must be ", has_text ? "true" : "false",
+          ", because the adapters of adapter.from = \"", keys.from, "\" are ",
+          has_text ? "also of the text encoder" : "of the model alone",
+          "; set --adapter.text_encoder=", has_text ? "true" : "false");
   const LowRankKeys found = keys_of(source, shape);
   const auto is_given = [&](const char* key) { return config.tables.values().contains(concat(kTable, ".", key)); };
   const auto check = [&](const char* key, bool is_same, const auto& got, const auto& want) {

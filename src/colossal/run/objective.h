@@ -212,7 +212,8 @@ struct ObjectiveRow {
   /// Makes the samples of a run, every training.sample_every steps and at its end, on every rank; rank 0 keeps them.
   /// Null = a text, if the model generates some (cli/train.cpp).
   std::function<std::vector<Sample>(train::Trainer&, const ShowText&)> samples{};
-  /// Returns what samples take in memory beside the run, from shapes; null = nothing of their own
+  /// Returns what samples take in memory beside the run, from shapes; null = nothing of their own. Each rank calls it
+  /// on its own, so it must not throw
   std::function<std::vector<train::MemoryNeed>(train::Trainer&)> sample_needs{};
 
   /// Returns the name of the table that selects the objective; empty = none.

@@ -109,6 +109,8 @@ struct DrawingLoop::State {
     try {
       result.notices = options.draw(waiting.job.options, {.stop_requested = [&] { return stops(poll); }},
                                     [&](const diffusion::DrawnPicture& one) { result.pictures.push_back(one); });
+      if (!result.pictures.empty() && !result.pictures.front().note.empty())
+        result.notices.push_back(result.pictures.front().note);
     } catch (const diffusion::StoppedDrawing&) {
       const std::lock_guard lock(mutex);
       is_cancelled = true;  // on every rank

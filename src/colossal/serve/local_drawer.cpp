@@ -55,8 +55,7 @@ void LocalDrawer::Host::run(comm::World& world) {
   const at::Device device = loaded.model.model->parameters().options().device;
   diffusion::PipelineParts parts(
       source, world, device,
-      {.dtype = loading.dtype, .uses_average = loading.uses_average, .saves_memory = loading.memory.has_tiers()},
-      program);
+      {{.dtype = loading.dtype, .uses_average = loading.uses_average}, loading.memory.has_tiers()}, program);
   diffusion::Drawer drawer(source, *loaded.model.model, parts, mesh, diffusion::checksum_of_model(source.model));
   notices = loaded.model.notices;
   for (std::string& notice : parts.take_notices()) notices.push_back(std::move(notice));

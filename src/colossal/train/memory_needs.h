@@ -64,7 +64,7 @@ struct WholeModelNeed {
   int64_t tensors = 0;  ///< the most bytes of the tensors of its work
 };
 /// Returns it from shapes. `work` runs the model, on tensors of the meta device. No communication, and no weight is
-/// read. Time: the bookkeeping of the work.
+/// read. Time: the bookkeeping of the work. Errors: c10::Error for an operator of `work` that LibTorch lacks on meta.
 WholeModelNeed whole_model_need(
     const models::ModelShape& shape, at::ScalarType dtype,
     const std::function<void(const models::Model& model, const nn::Parameters& parameters)>& work);

@@ -192,12 +192,16 @@ void Trainer::start() {
 void Trainer::log_start() {
   const ConfiguredRun run{config_, *models_};
   std::vector<MemoryNeed> needs = memory_needs(run, world_.rank());
-  const std::optional<MemoryNeed> activations = is_first() ? activation_need(run, 0) : std::nullopt;
+  std::optional<MemoryNeed> activations;
+  if (is_first()) {
+    const auto busy = world_.busy("recording a step on shapes");
+    activations = activation_need(run, 0);
+  }
   if (activations) needs.push_back(*activations);
   log_.info("memory of this rank", activations ? ": " : ", without activations: ", to_string(needs));
   if (const auto& needs_of_samples = data_.objective.row.sample_needs)
     if (const std::vector<MemoryNeed> more = needs_of_samples(*this); !more.empty())
-      log_.info("beside it while samples are made: ", to_string(more));
+      log_.info("samples also need: ", to_string(more));
   for (const std::string& fact : data_.facts) log_.info(fact);
   if (engine_->recomputation().is_chosen) log_.info(describe(engine_->recomputation()));
   const std::vector<ModelSize> sizes = model_sizes(run);

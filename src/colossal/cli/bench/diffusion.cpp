@@ -28,7 +28,10 @@ const BenchTable& diffusion_table() {
 BenchRow cells_of(const DiffusionRow& row) { return {row.ranks, row.mode, row.what, row.sent, row.formula}; }
 
 constexpr const char* kDiffusionLegend =
-    "Elements that all ranks together send. Tensor: a pass of a UNet whose layers are cut (1d) sums one hidden state a "
+    "Elements that all ranks together send. Rows: ranks that share the rows of a decoded picture exchange halos, sums "
+    "of "
+    "norms, keys and\nvalues, and the picture. Tensor: a pass of a UNet whose layers are cut (1d) sums one hidden "
+    "state a "
     "ResNet\nand three a transformer. Guidance: a drawing step gathers the predictions of both passes.\n";
 
 /// The UNet of all rows.
@@ -50,12 +53,16 @@ std::vector<DiffusionRow> tensor_mode(int64_t ranks) {
 
 /// Each pair of ranks shares the guidance of its pictures.
 std::vector<DiffusionRow> guidance_mode(int64_t ranks) {
-  if (ranks % 2 != 0) return {};
+  require(ranks % 2 == 0, "bench", "guidance needs an even number of ranks: got ", ranks);
   return {step_row("guidance", "a step", {.data = ranks / 2}, 2)};
 }
 
-/// The rows of each mode for a number of ranks.
-constexpr std::vector<DiffusionRow> (*kModes[])(int64_t ranks) = {rows_mode, tensor_mode, guidance_mode};
+/// The modes, each with its rows for a number of ranks.
+struct Mode {
+  const char* name;
+  std::vector<DiffusionRow> (*rows)(int64_t ranks);
+};
+constexpr Mode kModes[] = {{"rows", rows_mode}, {"tensor", tensor_mode}, {"guidance", guidance_mode}};
 
 }  // namespace
 
@@ -75,14 +82,14 @@ int bench_diffusion(const Arguments& arguments) {
   nlohmann::ordered_json all{{"rows", nlohmann::ordered_json::array()}, {"left_out", nlohmann::ordered_json::array()}};
   for (const int64_t count : ascending(ranks)) {
     if (count == 1) continue;  // nothing is sent
-    for (const auto mode : kModes) {
+    for (const Mode& mode : kModes) {
       try {
-        for (const DiffusionRow& row : mode(count)) {
+        for (const DiffusionRow& row : mode.rows(count)) {
           all["rows"].push_back(diffusion_table().json(cells_of(row)));
           if (!as_json) diffusion_table().print_row(cells_of(row));
         }
       } catch (const Error& error) {
-        all["left_out"].push_back(concat(count, " ranks: left out: ", error.message()));
+        all["left_out"].push_back(concat(count, " ranks, ", mode.name, ": left out: ", error.message()));
       }
     }
   }

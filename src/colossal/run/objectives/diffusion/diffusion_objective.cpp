@@ -119,7 +119,8 @@ OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
   LatentOptions options{.noised = options_,
                         .vae = models::autoencoder_of(find_source(pipeline_.vae, built_in()).shape)};
   if (trains_text_encoder_ || (!cache && pipeline_.reads_text()))
-    options.captions = std::make_shared<const text::Captions>(text::make_captions(pipeline_.tokenizer));
+    options.captions = std::make_shared<const text::Captions>(
+        captions_for(pipeline_, find_source(pipeline_.text_encoder, built_in()).shape));
   const bool has_prior = !data_keys_.prior.empty();
   // The loss is that of the pictures plus that of the prior, each a mean over its half of the batch.
   options.weight = has_prior ? 2 : 1;

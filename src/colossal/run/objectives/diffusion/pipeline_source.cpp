@@ -154,4 +154,12 @@ noise::SamplerPlan plan_of(const PipelineSource& source, const GivenSampler& giv
   return noise::plan_sampler(noise::NoiseLevels(source.keys.levels()), options_of(source, given));
 }
 
+text::Captions captions_for(const PipelineSource& source, const models::ModelShape& encoder) {
+  text::Captions captions = text::make_captions(source.tokenizer);
+  require(captions.vocabulary() <= encoder.vocabulary, "text encoder", "the tokenizer ", source.tokenizer,
+          " must have at most the ", encoder.vocabulary, " tokens (vocab_size) of the text encoder ",
+          source.text_encoder, ": got ", captions.vocabulary(), "; take the tokenizer that belongs to the encoder");
+  return captions;
+}
+
 }  // namespace colossal::run

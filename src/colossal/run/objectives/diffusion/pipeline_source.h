@@ -15,6 +15,7 @@
 #include "colossal/run/config.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/own_tables.h"
+#include "colossal/text/captions.h"
 
 namespace colossal::run {
 
@@ -22,7 +23,7 @@ namespace colossal::run {
 /// preset, whose weights are drawn from `seed`.
 struct PipelineSource {
   std::string model{};              ///< for load_model(); empty = a run that trains it
-  std::string text_encoder{};       ///< the encoder of captions; empty = the model is told a class
+  std::string text_encoder{};       ///< of captions; empty = the model is told a class, or has it within it
   std::string tokenizer{};          ///< folder of the encoder's tokenizer, or "bytes"
   std::string text_adapters{};      ///< run whose adapters are merged into the text encoder; empty = none
   std::string vae{};                ///< the autoencoder; empty = the model draws pixels
@@ -69,5 +70,9 @@ noise::SamplerOptions options_of(const PipelineSource& source, const GivenSample
 
 /// Returns its plan. Errors: those of noise::plan_sampler().
 noise::SamplerPlan plan_of(const PipelineSource& source, const GivenSampler& given);
+
+/// Returns the converter of captions for the text encoder of a pipeline. Errors: those of text::make_captions();
+/// ("text encoder") a tokenizer with more tokens than the encoder.
+text::Captions captions_for(const PipelineSource& source, const models::ModelShape& encoder);
 
 }  // namespace colossal::run
