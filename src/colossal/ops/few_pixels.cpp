@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <type_traits>
 
+#include "colossal/ops/parallel.h"
 #include "colossal/ops/products/matmul.h"
 
 namespace colossal::ops {
@@ -52,7 +52,7 @@ at::Tensor columns_of(const at::Tensor& given, const Columns& c) {
     const auto* in = x.const_data_ptr<scalar_t>();
     auto* out = columns.mutable_data_ptr<scalar_t>();
     const int64_t taps = c.kernel.pixels();
-    at::parallel_for(0, c.rows(), 1, [&](int64_t first, int64_t last) {
+    parallel_for(0, c.rows(), 1, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; ++row)
         c.each_tap(row, [&](int64_t tap, int64_t pixel) {
           const scalar_t* from = in + pixel * c.channels;
@@ -74,7 +74,7 @@ at::Tensor pixels_of(const at::Tensor& columns, const Columns& c) {
     auto* out = x.mutable_data_ptr<Sum>();
     const int64_t taps = c.kernel.pixels();
     // Threads divide the channels, because taps of several rows lie at one pixel.
-    at::parallel_for(0, c.channels, 64, [&](int64_t first, int64_t last) {
+    parallel_for(0, c.channels, 64, [&](int64_t first, int64_t last) {
       for (int64_t row = 0; row < c.rows(); ++row)
         c.each_tap(row, [&](int64_t tap, int64_t pixel) {
           const scalar_t* from = in + row * c.inputs() + tap;
