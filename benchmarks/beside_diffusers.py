@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/beside_diffusers.py dit-step       # fp32 step of DiT-S/2, 256 px, batch 8
     .venv/bin/python benchmarks/beside_diffusers.py vae-decode     # 1024 px
     .venv/bin/python benchmarks/beside_diffusers.py drawing        # 25 steps with guidance; --size 256
-    .venv/bin/python benchmarks/beside_diffusers.py latents        # latents and text states of 1,000 pictures; --size 64
+    .venv/bin/python benchmarks/beside_diffusers.py latents        # of 1,000 pictures, and text states; --size 64
     .venv/bin/python benchmarks/beside_diffusers.py step-memory    # the step of unet-step with weights on disk
     .venv/bin/python benchmarks/beside_diffusers.py drawing-memory # 512 px, 2 steps, weights streamed from disk
 
@@ -29,6 +29,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(os.environ.get("COLOSSAL_BINARY", ROOT / "build/release/colossal"))
+DRAWING_STEPS = {"drawing": 25, "drawing-memory": 2}
 PROMPT = "a photograph of an astronaut riding a horse"
 DIT = dict(num_attention_heads=6, attention_head_dim=64, in_channels=4, num_layers=12, sample_size=32, patch_size=2,
            num_embeds_ada_norm=10, norm_type="ada_norm_zero")
@@ -81,21 +82,17 @@ def make_pictures(folder, count, side):
 def timed(command):
     """Runs a command. Returns what it prints, its seconds and its largest resident memory."""
     start = time.perf_counter()
-    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    output, errors = process.communicate()
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     seconds = time.perf_counter() - start
-    if process.returncode:
-        sys.exit(output + errors)
-    return output, seconds
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    return done.stdout, seconds
 
 
 def measured(command):
     """Runs a command in a process of its own, whose children tell the largest resident memory."""
-    done = subprocess.run([sys.executable, __file__, "--measure", *[str(word) for word in command]], capture_output=True,
-                          text=True)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    output, _ = timed([sys.executable, __file__, "--measure", *command])
+    return json.loads(output.strip().splitlines()[-1])
 
 
 def measure(command):
@@ -110,7 +107,8 @@ def our_step(work, config, keys, steps):
     keys = {"run.folder": run, "data.held_out": 0, "training.ema": 0, "training.sample_prompt": "",
             "training.evaluate_every": 0, "optimizer.warmup_steps": 0, "optimizer.schedule": "constant",
             "training.steps": steps, **keys}
-    result = measured([PROGRAM, "train", ROOT / "examples" / config, *(f"--{key}={value}" for key, value in keys.items())])
+    flags = [f"--{key}={value}" for key, value in keys.items()]
+    result = measured([PROGRAM, "train", ROOT / "examples" / config, *flags])
     lines = [json.loads(line) for line in open(run / "metrics.jsonl")]
     return {"s": statistics.median(line["seconds"] for line in lines[1:]), "mb": result["mb"],
             "losses": [line["loss"] for line in lines]}
@@ -119,8 +117,8 @@ def our_step(work, config, keys, steps):
 UNET_KEYS = {"model.name": "sd-1.5", "data.path": "builtin-shapes:8", "data.size": "512,512", "training.batch_size": 1,
              "data.mirror": "false"}
 TIERS = {"memory.recompute": "block", "memory.device": "700MiB", "memory.host": "500MiB"}
-DIT_KEYS = {"model.name": "dit-s-2", "model.classes": 10, "data.path": "builtin-shapes:24", "data.size": "256,256", "training.batch_size": 8,
-            "data.mirror": "false", "diffusion.target": "epsilon"}
+DIT_KEYS = {"model.name": "dit-s-2", "model.classes": 10, "data.path": "builtin-shapes:24", "data.size": "256,256",
+            "training.batch_size": 8, "data.mirror": "false", "diffusion.target": "epsilon"}
 
 
 def ours(row, o):
@@ -141,7 +139,7 @@ def ours(row, o):
     if row == "latents":
         return measured([PROGRAM, "latents", "--from", pipeline, f"--data.path={o.folder / 'pictures'}",
                          f"--data.size={o.size},{o.size}", "--to", work / "cache"])
-    command = [PROGRAM, "draw", "--from", pipeline, "--prompt", PROMPT, "--steps", 25 if row == "drawing" else 2, "--size",
+    command = [PROGRAM, "draw", "--from", pipeline, "--prompt", PROMPT, "--steps", DRAWING_STEPS[row], "--size",
                f"{o.size}x{o.size}", "--to", work / "out.png", "--json"]
     if row == "drawing-memory":
         (work / "disk").mkdir()
@@ -231,7 +229,7 @@ def peer_here(row, o):
         model = diffusers.StableDiffusionPipeline.from_pretrained(pipeline)
         model.set_progress_bar_config(disable=True)
         start = time.perf_counter()
-        model(PROMPT, num_inference_steps=25 if row == "drawing" else 2, guidance_scale=7.5, height=o.size, width=o.size)
+        model(PROMPT, num_inference_steps=DRAWING_STEPS[row], guidance_scale=7.5, height=o.size, width=o.size)
         seconds = time.perf_counter() - start
     print(json.dumps({"s": seconds}))
 
@@ -279,7 +277,8 @@ def main():
                 results[name].append(sides[name](o.row, o))
                 figures = {key: results[name][-1][key] for key in ("s", "mb")}
                 print(f"round {turn + 1} of {o.rounds}, {name}: {figures}", file=sys.stderr, flush=True)
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+               "unknown")
     size = f", {o.size} px" if o.row in SIZES or o.row.startswith("drawing") else ""
     print(f"{o.row}{size}, fp32, {cpu}, {os.cpu_count()} cores")
     best = {name: {key: min(r[key] for r in rounds) for key in ("s", "mb")} for name, rounds in results.items()}

@@ -145,7 +145,7 @@ TEST(AutoencoderRows, EncodeOddHeightsOnSeveralRanksAndSendWhatTheFormulaSays) {
   }
 }
 
-TEST(AutoencoderRows, AreWholeOnEachOfMoreRanksThanRows) {
+TEST(AutoencoderRows, ComputeAllOnEachOfMoreRanksThanRows) {
   const Made made(at::kDouble);
   const at::Tensor latents = waves({1, 4, 2, 3}, at::kDouble), whole = decoded(made.model, latents);
   const int64_t sent = sent_by_ranks(3, [&](RowRanks& group) {

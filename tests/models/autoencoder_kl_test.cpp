@@ -125,7 +125,7 @@ TEST(AutoencoderKl, BlendsTilesAsDiffusersDoes) {
   EXPECT_NEAR(number(moments.chunk(2, 1)[0].square().sum()), 4.738279425562, 1e-11);
 }
 
-TEST(AutoencoderKl, IsExactInOneTile) {
+TEST(AutoencoderKl, DecodesExactlyInOneTile) {
   const Golden made;  // tiles of 32 pixels
   const at::Tensor latents = sines(.3, .1, {1, 4, 16, 12});
   EXPECT_TRUE(at::equal(decoded_in_tiles(made.model, made.parameters, latents), decoded(made.model, latents)));

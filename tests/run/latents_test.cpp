@@ -238,7 +238,7 @@ TEST_F(Pictures, OfferAPriorInTheBucketsOfThoseToLearn) {
   EXPECT_THAT(sizes, ElementsAre("16x4", "4x16")) << "each bucket has some";
 }
 
-TEST_F(Pictures, AreLeftOutIfTheirPixelsAreBroken) {
+TEST_F(Pictures, LeaveOutThoseWithBrokenPixels) {
   write("a", 8, 8, 1);
   write("b", 8, 8, 2);
   std::string png = read_file(folder_ / "b.png", kMaxBytes);
@@ -361,7 +361,7 @@ TEST_F(LatentRows, DrawANewSampleInEveryStep) {
   EXPECT_TRUE(one.at(kText).eq(2).all().item<bool>());
 }
 
-TEST_F(LatentRows, AreCompletedByTheStepThatEncodesThem) {
+TEST_F(LatentRows, GetTheirLatentsInTheStepThatEncodesThem) {
   options_.noised.mirror = true;
   options_.noised.keys.offset_noise = 0.1;
   options_.captions = std::make_shared<const text::Captions>(text::make_captions("bytes"));

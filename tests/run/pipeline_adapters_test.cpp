@@ -14,7 +14,7 @@
 #include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "support/thrown_message.h"
 

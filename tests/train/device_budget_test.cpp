@@ -40,7 +40,7 @@ std::string refusal(ConfiguredRun run, int64_t device) {
   return test::thrown_message([&] { check_device_budget(run); });
 }
 
-TEST(DeviceBudget, IsTheSmallestThatWorks) {
+TEST(DeviceBudget, FindsTheSmallestThatWorks) {
   ConfiguredRun run = wide_run();
   run.config.memory.device = least_device_budget(run);
   EXPECT_NO_THROW(record_step(run, 0));
@@ -48,7 +48,7 @@ TEST(DeviceBudget, IsTheSmallestThatWorks) {
   EXPECT_THROW(record_step(run, 0), RefusedStep);
 }
 
-TEST(DeviceBudget, IsRefusedWithTheCheapestChangeThatIsEnough) {
+TEST(DeviceBudget, NamesTheCheapestChangeThatIsEnough) {
   const ConfiguredRun run = wide_run();
   const int64_t none = least_with(run, "none"), selective = least_with(run, "selective"),
                 block = least_with(run, "block"), halves = least_with(run, "block", 2);

@@ -12,7 +12,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/noise/guidance.h"
 #include "colossal/ops/random.h"

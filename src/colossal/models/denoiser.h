@@ -13,7 +13,7 @@
 //   text     the states of a text encoder for each row's caption [B, 77, text]: Dim::Row, Dim::Other, Dim::Feature.
 //            Only of a model with DenoiserSizes::text
 //   ids      in place of text, the tokens of the caption, int64 [B, 77]: of a model with its text encoder within it
-//            (models/with_text_encoder.h)
+//            (models/clip_text_within.h)
 //
 // end[0] is the whole prediction on every rank of the last stage, in patches and in fp32 at least (nn::Outputs), also
 // in layouts that split features or tokens. So each rank computes the loss of all rows of the micro-batch.

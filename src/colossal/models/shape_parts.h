@@ -83,7 +83,7 @@ struct TextEncoderSizes {
   int64_t end_id = 0;      ///< id of the token that is pooled; 2 = the token of the largest id is
 };
 
-/// A denoiser whose first blocks are its text encoder (models/with_text_encoder.h).
+/// A denoiser whose first blocks are its text encoder (models/clip_text_within.h).
 struct OwnTextEncoder {
   std::shared_ptr<const ModelShape> shape{};  ///< null = it reads states of captions
 };

@@ -14,7 +14,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/external_names.h"

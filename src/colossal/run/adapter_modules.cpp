@@ -11,7 +11,7 @@
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/module_names.h"
 

@@ -23,7 +23,7 @@
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/data.h"
 #include "colossal/run/model_source.h"

@@ -45,7 +45,7 @@ LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape
 bool has_text_adapters(const AdapterSource& source);
 
 /// Returns the shape of the model that a run trained, if `shape` is a part of it: of a denoiser with its text encoder
-/// within it (models/with_text_encoder.h) both are. Otherwise it returns `shape`. Reads the stored config of
+/// within it (models/clip_text_within.h) both are. Otherwise it returns `shape`. Reads the stored config of
 /// the run, whose model.from must exist. Errors: those of resolve_model().
 models::ModelShape shape_in_training(const AdapterSource& source, const models::ModelShape& shape);
 

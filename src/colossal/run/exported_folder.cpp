@@ -14,7 +14,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/formats/gguf_file.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/stored_config.h"

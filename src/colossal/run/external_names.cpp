@@ -8,7 +8,7 @@
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 
 namespace colossal::run {
 namespace {

@@ -13,7 +13,7 @@
 #include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"

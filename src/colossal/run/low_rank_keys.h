@@ -22,7 +22,7 @@ struct LowRankKeys {
   std::string from{};
   std::string base = "model";    ///< format of the frozen matrices; see run/frozen_base.h
   bool double_quantized = true;  ///< the key `double`: block maxima of NF4 in 8 bits, too
-  bool text_encoder = false;     ///< adapters also of the text encoder (models/with_text_encoder.h)
+  bool text_encoder = false;     ///< adapters also of the text encoder (models/clip_text_within.h)
 
   void fields(Fields& f);
   bool operator==(const LowRankKeys&) const = default;

@@ -24,7 +24,7 @@
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_source.h"

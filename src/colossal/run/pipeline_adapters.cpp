@@ -15,7 +15,7 @@
 #include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 
 namespace colossal::run {
 namespace {

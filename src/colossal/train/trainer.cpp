@@ -95,8 +95,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     : world_(world), config_(std::move(config)), options_(std::move(options)), folder_(config_.run.folder) {
   // An error on one rank is thrown on all ranks, so that no rank waits in a collective.
   const auto everyone = group_of_all(world_);
-  // These checks precede everything that depends on the inputs, because other configs lead to other groups and
-  // collectives.
+  // These checks come first, because other configs lead to other groups and collectives.
   require_same(*everyone, program_inputs());
   require_same(*everyone, start_inputs(options_));
   require_same(*everyone, config_inputs(config_));

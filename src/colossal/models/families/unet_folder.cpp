@@ -8,7 +8,7 @@
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/unet_parts.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 
 namespace colossal::models {
 

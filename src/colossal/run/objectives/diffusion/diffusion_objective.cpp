@@ -11,7 +11,7 @@
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/models/autoencoder.h"
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/built_in.h"
 #include "colossal/run/objectives/class_pictures.h"

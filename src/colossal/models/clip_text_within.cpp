@@ -1,4 +1,4 @@
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 
 #include <ATen/ATen.h>
 

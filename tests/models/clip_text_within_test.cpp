@@ -1,5 +1,5 @@
 // A UNet with its text encoder within it: predictions and gradients of the two models one after the other, and names.
-#include "colossal/models/with_text_encoder.h"
+#include "colossal/models/clip_text_within.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -110,7 +110,7 @@ TEST(WithTextEncoder, HasThePredictionAndTheGradientsOfBothModels) {
   EXPECT_NEAR((above - below) / (2 * kStep) / along, 1, 1e-5);
 }
 
-TEST(WithTextEncoder, IsAnotherShapeUntilItIsTakenOut) {
+TEST(WithTextEncoder, HasAnotherShapeUntilItIsTakenOut) {
   const ModelShape unet = shape_of("sd-1.5-tiny"), whole = joint();
   EXPECT_FALSE(whole == unet);
   EXPECT_EQ(text_encoder_blocks(whole), 2);
