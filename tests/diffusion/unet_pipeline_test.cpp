@@ -40,8 +40,8 @@ int64_t pictures_sent(const std::string& schedule, const std::vector<int64_t>& l
   return sent;
 }
 
-// The first stage is the first level on the way down, the last one the same level on the way up. Two borders are between
-// ranks: only the input of the next stage crosses each.
+// The first stage is the first level on the way down, the last one the same level on the way up. Two borders are
+// between ranks: only the input of the next stage crosses each.
 TEST(UnetPipeline, SendsNoSkipIfBothHalvesOfALevelAreOnARank) {
   const std::vector<int64_t> by_level{3, 4, 11, 4};
   for (const char* schedule : {"zero-bubble-v", "v-half", "v-min"})

@@ -1,4 +1,5 @@
-// Runs that memory.device is too small for are refused with what they need, and with the cheapest change that is enough.
+// Runs that memory.device is too small for are refused with what they need, and with the cheapest change that is
+// enough.
 #include "colossal/train/device_budget.h"
 
 #include <gmock/gmock.h>

@@ -39,9 +39,9 @@ struct GivenPictures {
 
 class Drawer {
  public:
-  /// `mesh` has the axes of the model's layout, and may have run::kGuidanceAxis, of which each rank has the whole model;
-  /// the ranks along "data" divide the pictures. `checksum`: of the model, for the texts of pictures; may be empty.
-  /// Everything given must outlive the drawer.
+  /// `mesh` has the axes of the model's layout, and may have run::kGuidanceAxis, of which each rank has the whole
+  /// model; the ranks along "data" divide the pictures. `checksum`: of the model, for the texts of pictures; may be
+  /// empty. Everything given must outlive the drawer.
   Drawer(const run::PipelineSource& source, distributed::DistributedModel& model, PipelineParts& parts,
          comm::Mesh& mesh, std::string checksum);
 

@@ -31,8 +31,8 @@ namespace colossal::diffusion {
 
 /// How the parts are loaded.
 struct PartsLoading : OwnLoading {
-  /// For a model whose weights stream: the text encoder is in memory while it reads a caption, and the autoencoder works
-  /// by rows, whatever the size
+  /// For a model whose weights stream: the text encoder is in memory while it reads a caption, and the autoencoder
+  /// works by rows, whatever the size
   bool saves_memory = false;
 };
 
@@ -40,8 +40,8 @@ class PipelineParts {
  public:
   /// Loads the parts that the pipeline has. Of OwnLoading::adapters, those that have adapters of a text encoder are
   /// merged into it, and those of PipelineSource::text_adapters. A pipeline of captions without a text encoder is one
-  /// whose model has it within it. Communication: none. Errors: those of OwnModel and of captions_for(); ("draw") a text
-  /// encoder or an autoencoder of other sizes than the model needs.
+  /// whose model has it within it. Communication: none. Errors: those of OwnModel and of captions_for(); ("draw") a
+  /// text encoder or an autoencoder of other sizes than the model needs.
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const PartsLoading& loading,
                 const run::Program& program);
 
@@ -54,11 +54,11 @@ class PipelineParts {
   /// `ranks`: all of them call it with the same latents, and share the rows of each picture; null = this rank alone.
   /// Communication: that of models::decoded_by_rows(). Errors ("draw"): numbers that are not finite, with the layer.
   at::Tensor pixels(const at::Tensor& drawn, bool in_tiles = false, comm::Group* ranks = nullptr) const;
-  /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents. `in_tiles`, `ranks`: as
-  /// above. Communication: that of models::moments_by_rows().
+  /// Returns what the model draws for pixels [n, 3, H, W] in [-1, 1]: the mean of their latents. `in_tiles`, `ranks`:
+  /// as above. Communication: that of models::moments_by_rows().
   at::Tensor drawn(const at::Tensor& pixels, bool in_tiles = false, comm::Group* ranks = nullptr) const;
-  /// Returns a line for the user about pictures of `cells` that are decoded in tiles (models/autoencoder_tiles.h): that they are
-  /// approximate. Empty = one tile has them whole.
+  /// Returns a line for the user about pictures of `cells` that are decoded in tiles (models/autoencoder_tiles.h): that
+  /// they are approximate. Empty = one tile has them whole.
   std::string note_of_tiles(const ops::PictureSize& cells) const;
 
   /// Returns lines for the user since the last call.

@@ -54,8 +54,8 @@ struct MemoryNeed {
 std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank);
 
 /// Returns the most bytes of activations of rank `rank` at any moment of a step, from a recorded one
-/// (train/record_step.h): a row "activations" of the main model; of all models together if there are several. Nothing if
-/// a step cannot be recorded. No communication. Time: that of recording one micro-batch, or the step of a pipeline.
+/// (train/record_step.h): a row "activations" of the main model; of all models together if there are several. Nothing
+/// if a step cannot be recorded. No communication. Time: that of recording one micro-batch, or the step of a pipeline.
 std::optional<MemoryNeed> activation_need(const ConfiguredRun& run, int rank);
 
 /// The memory of a model that a rank has whole for a while, and runs without gradients.

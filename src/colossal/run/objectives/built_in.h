@@ -23,8 +23,9 @@ std::unique_ptr<Objective> make_class(const Config& config, const OwnTables& tab
 /// Makes the objective of models that predict the noise of pictures (diffusion/diffusion_objective.h).
 std::unique_ptr<Objective> make_diffusion(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape);
-/// Names the frozen autoencoder and text encoder of a run with data.latents = "none"; none of another run. Each rank has
-/// them whole, but for ZeRO and tiers. Errors: those of pipeline_of_run(); ("data") random weights of another seed than the run's.
+/// Names the frozen autoencoder and text encoder of a run with data.latents = "none"; none of another run. Each rank
+/// has them whole, but for ZeRO and tiers. Errors: those of pipeline_of_run(); ("data") random weights of another seed
+/// than the run's.
 std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTables& tables,
                                              const models::ModelShape& shape);
 /// Makes the objective of models that encode and decode pictures (reconstruction/reconstruction_objective.h).

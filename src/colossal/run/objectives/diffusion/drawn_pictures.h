@@ -53,8 +53,8 @@ struct DrawnPictures {
 DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 /// Opens data.prior, all of whose pictures are shown, in the buckets of the pictures of `training`
-/// (data::prior_of_buckets). With data.on_error = "skip" each is decoded, and those that cannot be are left out, because
-/// others may then show in their bucket. Requires: data.prior is set.
+/// (data::prior_of_buckets). With data.on_error = "skip" each is decoded, and those that cannot be are left out,
+/// because others may then show in their bucket. Requires: data.prior is set.
 DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
                          const DrawnPictures& training);
 

@@ -21,8 +21,8 @@
 
 namespace colossal::run {
 
-/// Returns the latent that a denoiser reads, from the mean and the log-variance [2 C, h, w] of an autoencoder: a sample of
-/// standard normal `noise` [C, h, w], or the mean without it.
+/// Returns the latent that a denoiser reads, from the mean and the log-variance [2 C, h, w] of an autoencoder: a sample
+/// of standard normal `noise` [C, h, w], or the mean without it.
 at::Tensor drawn_latent(const models::AutoencoderSizes& sizes, const at::Tensor& moments, const at::Tensor& noise);
 
 /// Options of LatentSamples.

@@ -62,8 +62,8 @@ struct NoisedOptions {
 tensor::Batch noised_batch(int64_t rows, const NoisedOptions& options, at::Device device = at::kCPU);
 
 /// Completes a batch of rows that a step encodes, in fp32 on the device of the results: `latents` [B, C, h, w] as the
-/// model reads them, and the states of its ids, `text` [B, T, F], or an undefined tensor for a model that reads none. In
-/// one process on a CPU the fields are, bit for bit, those that Noiser::fill() writes for the same results.
+/// model reads them, and the states of its ids, `text` [B, T, F], or an undefined tensor for a model that reads none.
+/// In one process on a CPU the fields are, bit for bit, those that Noiser::fill() writes for the same results.
 tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text);
 
 /// Number of tokens of a caption.
