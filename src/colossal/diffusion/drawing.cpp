@@ -10,9 +10,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
-#include "colossal/models/clip_text_within.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/noise/guidance.h"
 #include "colossal/ops/random.h"
