@@ -34,6 +34,7 @@ class DiffusionRuns : public testing::Test {
                                        "--training.steps=3",
                                        "--training.ema=0",
                                        "--training.sample_every=0",
+                                       "--training.sample_tokens=200",  // 0 = no samples
                                        "--training.evaluate_every=3"};
     return test::tiny_config("examples/dit_shapes.toml", test::joined(own, flags));
   }
