@@ -71,7 +71,8 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::PictureSize& 
 }
 
 at::Tensor LatentSamples::told(const std::string& caption) const {
-  return options_.captions ? at::tensor((*options_.captions)(caption).ids, at::kLong) : cache_->caption(caption);
+  return noiser_.options().tells_ids() ? at::tensor((*options_.captions)(caption).ids, at::kLong)
+                                       : cache_->caption(caption);
 }
 
 nlohmann::json LatentSamples::traits() const {
