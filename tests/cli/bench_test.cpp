@@ -162,10 +162,12 @@ TEST(BenchDiffusion, PrintsRowsThatAgreeWithTheFormulas) {
     EXPECT_EQ(row["sent"], row["formula"]) << row;
     EXPECT_GT(row["sent"], 0) << row;
   }
-  EXPECT_THAT(modes, ::testing::IsSupersetOf({"tensor", "guidance"}));
-  ASSERT_EQ(result["left_out"].size(), 1U);
+  EXPECT_THAT(modes, ::testing::ElementsAre("rows", "tensor", "guidance", "rows"));
+  ASSERT_EQ(result["left_out"].size(), 2U);
   EXPECT_THAT(result["left_out"][0].get<std::string>(),
-              HasSubstr("3 ranks: left out: parallel.tensor.size must divide"));
+              HasSubstr("3 ranks, tensor: left out: parallel.tensor.size must divide"));
+  EXPECT_THAT(result["left_out"][1].get<std::string>(),
+              HasSubstr("3 ranks, guidance: left out: guidance needs an even number of ranks"));
 }
 
 // On one rank both columns are 0. Traffic counters and formula do not use the same numbers: the formula counts the

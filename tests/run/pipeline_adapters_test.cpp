@@ -12,9 +12,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/peft/pipeline_file.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/clip_text_within.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "support/thrown_message.h"
 

@@ -8,10 +8,10 @@
 #include "colossal/base/join.h"
 #include "colossal/base/suggest.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/clip_text_within.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/module_names.h"
 

@@ -5,10 +5,10 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/clip_text_within.h"
 
 namespace colossal::run {
 namespace {

@@ -13,9 +13,9 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 #include "colossal/checkpoint/peft/pipeline_file.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/clip_text_within.h"
 
 namespace colossal::run {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/built_in.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/unet_parts.h"
-#include "colossal/models/clip_text_within.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/convolution.h"

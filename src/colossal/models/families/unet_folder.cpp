@@ -4,11 +4,11 @@
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/diffusers_config.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/unet_parts.h"
-#include "colossal/models/clip_text_within.h"
 
 namespace colossal::models {
 
