@@ -15,29 +15,13 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
+#include "models/made_model.h"
 #include "support/thrown_message.h"
 
 namespace colossal::models::dit_test {
 namespace {
 
 using testing::HasSubstr;
-
-struct Made {
-  explicit Made(const ModelShape& shape, bool has_memory = true, at::ScalarType dtype = at::kDouble)
-      : parameters({}, {.dtype = dtype, .without_memory = !has_memory}) {
-    nn::SerialLayers layers(parameters);
-    model = make_model(shape, layers);
-  }
-  nn::Parameters parameters;
-  Model model;
-};
-
-/// Returns the sines of a * i + b, for i from 0, row by row.
-at::Tensor sines(double a, double b, const std::vector<int64_t>& sizes) {
-  int64_t count = 1;
-  for (const int64_t size : sizes) count *= size;
-  return (at::arange(count, at::TensorOptions(at::kDouble)) * a + b).sin().view(sizes);
-}
 
 /// Returns the shape that diffusers' values were computed with.
 ModelShape small(int64_t freq_shift = 1) {
