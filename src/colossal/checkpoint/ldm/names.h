@@ -19,7 +19,7 @@ struct LdmSizes {
   int64_t unet_layers = 0;                 ///< ResNet blocks of a level on the way down
   int64_t vae_levels = 0;                  ///< levels of the VAE
   int64_t text_blocks = 0;                 ///< blocks of OpenCLIP; 0 = the text encoder is CLIP-L
-  std::string vae = "first_stage_model.";  ///< what names of the VAE begin with; "" in some files that have it alone
+  std::string vae = "first_stage_model.";  ///< names of the VAE begin with it; "" in some files of a VAE
   bool operator==(const LdmSizes&) const = default;
 };
 

@@ -28,7 +28,7 @@ class LdmWeights final : public WeightSource {
  private:
   struct Stored {
     std::string name{};   // in the file
-    int64_t third = -1;   // of its rows; -1 = all
+    int64_t third = -1;   // which third of the rows it has; -1 = all rows
     TensorEntry entry{};  // as it is presented
   };
   SafetensorsReader file_;

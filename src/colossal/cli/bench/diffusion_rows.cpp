@@ -15,7 +15,7 @@
 namespace colossal::cli {
 
 std::vector<DiffusionRow> rows_mode(int64_t ranks) {
-  constexpr int64_t kCells = 128;  // of 8 pixels
+  constexpr int64_t kCells = 128;  // a cell has 8 pixels a side
   const models::ModelShape shape = models::built_in().resolve({.name = "autoencoder-kl"});
   const auto sizes = shape.own.as<models::AutoencoderKlSizes>();
   nn::Parameters parameters({}, {.dtype = at::kFloat, .device = at::kMeta});

@@ -109,7 +109,7 @@ class BucketReader final : public BatchReader {
   BucketReaderOptions options_;
   tensor::ReplicaRows own_;
   BucketOrder order_;
-  std::vector<BucketRows> prior_rows_;  // of each bucket; empty without a prior
+  std::vector<BucketRows> prior_rows_;  // one for each bucket; empty without a prior
   int64_t epoch_ = 0, batch_ = 0;       // the next batch
 };
 

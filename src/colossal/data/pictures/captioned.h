@@ -33,7 +33,7 @@ struct CaptionedOptions {
   std::string text_column{};  ///< the column or member that has the caption; empty = `text` or else `caption`
   int64_t width = 512;        ///< the size of drawn shapes; other pictures have their own
   int64_t height = width;     ///< as `width`
-  uint64_t seed = 0;          ///< of the drawn shapes
+  uint64_t seed = 0;          ///< the drawn shapes follow from it
 };
 
 /// A list of pictures with captions, whose files are read when they are needed.

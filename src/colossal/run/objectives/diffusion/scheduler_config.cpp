@@ -145,7 +145,8 @@ void heun_keys(FolderKeys& k, Values& v) {
   clip_keys(k, v, false);
 }
 
-void dpm_keys(FolderKeys& k, Values& v) {
+/// The keys that both solvers of second order have.
+void multistep_keys(FolderKeys& k, Values& v) {
   table_keys(k, v);
   prediction_key(k, v);
   spacing_keys(k, v, "linspace");
@@ -155,6 +156,10 @@ void dpm_keys(FolderKeys& k, Values& v) {
   final_sigma_key(k, v);
   flow_keys_of_table(k);
   k.fixed("solver_order", 2);
+}
+
+void dpm_keys(FolderKeys& k, Values& v) {
+  multistep_keys(k, v);
   k.choice(kAlgorithm, v.algorithm, {"dpmsolver++", kSde, "deis"}, "dpmsolver++");  // deis is taken for dpmsolver++
   if (k.reads()) k.config().must_be_one_of("solver_type", {"midpoint", "logrho", "bh1", "bh2"});  // all are midpoint
   k.written("solver_type", "midpoint");
@@ -171,15 +176,7 @@ void dpm_keys(FolderKeys& k, Values& v) {
 }
 
 void unipc_keys(FolderKeys& k, Values& v) {
-  table_keys(k, v);
-  prediction_key(k, v);
-  spacing_keys(k, v, "linspace");
-  zero_snr_key(k, v);
-  threshold_keys(k);
-  sigma_keys(k, v);
-  final_sigma_key(k, v);
-  flow_keys_of_table(k);
-  k.fixed("solver_order", 2);
+  multistep_keys(k, v);
   k.fixed("predict_x0", true);
   if (k.reads()) k.config().must_be_one_of("solver_type", {"bh2", "midpoint", "heun", "logrho"});  // all are bh2
   k.written("solver_type", "bh2");
