@@ -3,15 +3,16 @@
     .venv/bin/python benchmarks/beside_diffusers.py unet-step      # fp32 step of SD 1.5's UNet, 512 px, batch 1
     .venv/bin/python benchmarks/beside_diffusers.py dit-step       # fp32 step of DiT-S/2, 256 px, batch 8
     .venv/bin/python benchmarks/beside_diffusers.py vae-decode     # 1024 px
-    .venv/bin/python benchmarks/beside_diffusers.py drawing        # 25 steps with guidance; --size 256
+    .venv/bin/python benchmarks/beside_diffusers.py drawing        # 25 steps with guidance; --size 256, --dtype bf16
     .venv/bin/python benchmarks/beside_diffusers.py latents        # of 1,000 pictures, and text states; --size 64
     .venv/bin/python benchmarks/beside_diffusers.py step-memory    # the step of unet-step with weights on disk
     .venv/bin/python benchmarks/beside_diffusers.py drawing-memory # 512 px, 2 steps, weights streamed from disk
 
 Weights are random and of the published sizes; --folder keeps the pipeline (4.3 GB) and all else that is written.
---tokenizer names a folder with CLIP's tokenizer. diffusers and transformers work in fp32, eager, with all cores, as we
-do. A time is a side's best round; of a training step, the median of its steps without the first. `mb` is the largest
-resident memory of the process. The ratio is ours over the peer's speed, or the peer's memory over ours.
+--tokenizer names a folder with CLIP's tokenizer. diffusers and transformers work eagerly with all cores and in the same
+dtype, which is fp32 unless a drawing has --dtype. A time is a side's best round; of a training step, the median of its
+steps without the first. `mb` is the largest resident memory of the process. The ratio is ours over the peer's speed, or
+the peer's memory over ours.
 Needs ./colossal.sh build, and diffusers, transformers and pillow in the environment that runs the script.
 """
 
@@ -140,7 +141,7 @@ def ours(row, o):
         return measured([PROGRAM, "latents", "--from", pipeline, f"--data.path={o.folder / 'pictures'}",
                          f"--data.size={o.size},{o.size}", "--to", work / "cache"])
     command = [PROGRAM, "draw", "--from", pipeline, "--prompt", PROMPT, "--steps", DRAWING_STEPS[row], "--size",
-               f"{o.size}x{o.size}", "--to", work / "out.png", "--json"]
+               f"{o.size}x{o.size}", "--precision", o.dtype, "--to", work / "out.png", "--json"]
     if row == "drawing-memory":
         (work / "disk").mkdir()
         command += ["--memory.disk", work / "disk", "--memory.host", "400MiB"]
@@ -149,7 +150,8 @@ def ours(row, o):
 
 
 def peer(row, o):
-    words = [sys.executable, __file__, row, "--folder", o.folder, "--size", o.size, "--steps", o.steps, "--peer"]
+    words = [sys.executable, __file__, row, "--folder", o.folder, "--size", o.size, "--steps", o.steps]
+    words += ["--dtype", o.dtype, "--peer"]
     result = measured(words)
     return {**json.loads(result["output"].strip().splitlines()[-1]), "mb": result["mb"]}
 
@@ -226,7 +228,8 @@ def peer_here(row, o):
             vae.decode(latents / vae.config.scaling_factor)
         seconds = time.perf_counter() - start
     else:
-        model = diffusers.StableDiffusionPipeline.from_pretrained(pipeline)
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[o.dtype]
+        model = diffusers.StableDiffusionPipeline.from_pretrained(pipeline, torch_dtype=dtype)
         model.set_progress_bar_config(disable=True)
         start = time.perf_counter()
         model(PROMPT, num_inference_steps=DRAWING_STEPS[row], guidance_scale=7.5, height=o.size, width=o.size)
@@ -258,10 +261,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3, help="of a training step's round")
     parser.add_argument("--size", type=int, default=0, help="side of drawn or encoded pictures, in pixels")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="of a drawing")
     parser.add_argument("--folder", type=pathlib.Path, help="default: a temporary one")
     parser.add_argument("--tokenizer", default=str(ROOT.parent / "shared/data/tokenizers/hf/clip"))
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     o = parser.parse_args()
+    if o.dtype != "fp32" and not o.row.startswith("drawing"):
+        parser.error(f"--dtype is for drawings: got the row {o.row}")
     o.size = o.size or SIZES.get(o.row, 512)
     if o.peer:
         peer_here(o.row, o)
@@ -280,7 +286,7 @@ def main():
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
                "unknown")
     size = f", {o.size} px" if o.row in SIZES or o.row.startswith("drawing") else ""
-    print(f"{o.row}{size}, fp32, {cpu}, {os.cpu_count()} cores")
+    print(f"{o.row}{size}, {o.dtype}, {cpu}, {os.cpu_count()} cores")
     best = {name: {key: min(r[key] for r in rounds) for key in ("s", "mb")} for name, rounds in results.items()}
     print(f"{'':12}{'seconds':>10}{'mb':>8}{'speed':>8}{'memory':>8}")
     for name, r in best.items():
