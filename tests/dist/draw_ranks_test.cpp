@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -62,19 +63,24 @@ TEST(DrawRanks, ServeTheFilesOfOneRank) {
               "2", "--to", folder / "drawn"});
   const std::string body =
       R"({"prompt": "heart", "n": 2, "seed": 7, "num_inference_steps": 3, "guidance_scale": 2, "size": "16x16"})";
-  for (const Words& layout : {Words{}, Words{"--parallel.data", "2"}}) {
+  for (const Words& layout : {Words{}, Words{"--parallel.data", "2", "--replicas", "2"}}) {
     Words words{"--from", run};
     words.insert(words.end(), layout.begin(), layout.end());
     ServeProcess server(words);
-    http::Client client({.url = server.url(), .timeout = 60});
-    const auto post = [&](const std::string& text) { return client.post("/v1/images/generations", text); };
-    const http::Reply reply = post(body);
-    ASSERT_EQ(reply.status, 200) << reply.body;
-    const auto data = nlohmann::json::parse(reply.body).at("data");
-    ASSERT_EQ(data.size(), 2u);
-    for (int k = 0; k < 2; ++k) {
-      const std::string file = read_file(folder / concat("drawn/000", k, "-", 7 + k, ".png"), 1 << 20);
-      EXPECT_TRUE(from_base64(data[k].at("b64_json").get<std::string>()) == file);
+    const auto post = [url = server.url()](const std::string& text) {
+      return http::Client({.url = url, .timeout = 60}).post("/v1/images/generations", text);
+    };
+    std::vector<std::future<http::Reply>> replies;  // one of each replica, if there are two
+    for (int i = 0; i < 2; ++i) replies.push_back(std::async(std::launch::async, post, body));
+    for (std::future<http::Reply>& one : replies) {
+      const http::Reply reply = one.get();
+      ASSERT_EQ(reply.status, 200) << reply.body;
+      const auto data = nlohmann::json::parse(reply.body).at("data");
+      ASSERT_EQ(data.size(), 2u);
+      for (int k = 0; k < 2; ++k) {
+        const std::string file = read_file(folder / concat("drawn/000", k, "-", 7 + k, ".png"), 1 << 20);
+        EXPECT_TRUE(from_base64(data[k].at("b64_json").get<std::string>()) == file);
+      }
     }
     EXPECT_THAT(post(R"({"prompt": "heard"})").body, testing::HasSubstr("heart"));
     EXPECT_EQ(post(R"({"prompt": "heart", "size": "17x16"})").status, 400);

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <ctime>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,15 +11,12 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/serve_options.h"
 #include "colossal/cli/serve_pictures.h"
-#include "colossal/cli/server_front.h"
-#include "colossal/comm/agreement.h"
-#include "colossal/comm/part_of_world.h"
+#include "colossal/cli/serving_rank.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
-#include "colossal/serve/replicas/served_replicas.h"
 #include "colossal/serve/service.h"
 
 namespace colossal::cli {
@@ -84,28 +79,15 @@ serve::ServedModel served_model(const ServeOptions& options, const run::SavedMod
   return model;
 }
 
-std::string ready_line(const ServeOptions& options, const std::string& url, const run::SavedModel& saved,
-                       const ModelRunners& runners) {
-  std::string line = concat("ready at ", url, ": ", options.name, ", ");
+/// Returns what follows the name of the model in the line that says where it is served.
+std::string served_summary(const ServeOptions& options, const run::SavedModel& saved, const ModelRunners& runners) {
+  std::string line = ", ";
   if (!options.adapters.empty())
     line += concat(options.adapters.size(), options.adapters.size() == 1 ? " adapter, " : " adapters, ");
   line += options.printed_ranks();
   if (!runners.engine) return line;
   const int64_t tokens = runners.engine->blocks() * options.engine.block_tokens * saved.model->cache_ranks();
   return line + concat(options.replicas > 1 ? ", each cache holds " : ", the cache holds ", tokens, " tokens");
-}
-
-/// Serves requests until a stop signal, on rank 0 of all replicas. Returns the exit status.
-int answer_requests(const ServeOptions& options, ServerFront& front, const run::SavedModel& saved,
-                    ModelRunners& runners, serve::ServedReplicas& replicas) {
-  return front.serve_until_stopped({.open =
-                                        [&] {
-                                          front.service().open(served_model(options, saved, runners),
-                                                               replicas.replica());
-                                          say(ready_line(options, front.url(), saved, runners));
-                                        },
-                                    .run = [&](const std::function<void()>& poll) { replicas.run(poll); },
-                                    .end = [&] { replicas.end(); }});
 }
 
 /// Returns the end tokens of the answers of adapters, by their names.
@@ -120,20 +102,8 @@ std::map<std::string, std::vector<int64_t>> adapter_end_ids(const ServeOptions& 
 /// Packs the next of the weights that wait for their first use. Returns false if there is none.
 bool load_next(const run::SavedModel& model) { return model.packed && model.packed->load_next(); }
 
-int serve_as_rank(const ServeOptions& options, const run::Program* program) {
-  ignore_broken_pipes();
-  end_on_stop_signals();  // nothing is lost before the model is loaded
-  const auto world = join_layout(options.model, options.replicas);
-  say_stalls_of_work(*world);
-  const bool is_first = world->rank() == 0;
-  serve::check_replicas(*world, options.replicas, options.model.layout.ranks());
-  comm::Mesh everyone(*world, {{"rank", world->size()}});
-  std::unique_ptr<ServerFront> front;
-  comm::agree(everyone.all(), at::kCPU, [&] {
-    if (is_first) front = std::make_unique<ServerFront>(options);
-  });
-  comm::PartOfWorld part(*world, static_cast<int>(options.replicas));
-  comm::Mesh mesh(part, options.model.layout.axes());
+int serve_texts_as_rank(const ServeOptions& options, const run::Program* program) {
+  ServingRank rank(options);
   run::Loading loading = options.model.loading();
   if (!options.task.continues()) {
     loading.packing.reset();
@@ -141,19 +111,16 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
     loading.pooler = options.embedding.pooling == infer::Pooling::Pooler;
   }
   loading.packs_later = true;
-  const serve::ModelAndDraft loaded =
-      serve::load_with_draft(options.model, loading, mesh, options.model.layout, program);
-  if (is_first) print_notices(loaded.model);
+  const serve::ModelAndDraft loaded = rank.load(loading, program);
   std::optional<ModelRunners> runners;
   std::map<std::string, std::vector<int64_t>> end_ids_of_adapters;
-  comm::agree(everyone.all(), at::kCPU, [&] {
+  rank.make_ready([&] {
     end_ids_of_adapters = adapter_end_ids(options, loaded.model);
-    runners.emplace(options, LoadedModel{part, mesh, loaded.model, loaded.draft ? &*loaded.draft : nullptr});
-    if (!is_first) ignore_stop_signals();  // before rank 0 waits for them
+    runners.emplace(options,
+                    LoadedModel{rank.part(), rank.mesh(), loaded.model, loaded.draft ? &*loaded.draft : nullptr});
   });
-  if (is_first) watch_stop_signals(world->size() > 1 ? SecondSignal::IsReported : SecondSignal::Ends);
   serve::EngineLoop loop(
-      part, mesh,
+      rank.part(), rank.mesh(),
       {.engine = runners->engine ? &*runners->engine : nullptr,
        .embedder = runners->embedder ? &*runners->embedder : nullptr,
        .schemas = runners->schemas ? &*runners->schemas : nullptr,
@@ -161,19 +128,17 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
        .adapter_end_ids = std::move(end_ids_of_adapters),
        .max_waiting = options.limits.max_waiting,
        .work_aside = [&] { return load_next(loaded.model) || (loaded.draft && load_next(*loaded.draft)); }});
-  serve::ServedReplicas replicas(part, loop, options.limits.max_waiting);
-  if (front) return answer_requests(options, *front, loaded.model, *runners, replicas);
-  replicas.run({});
-  return 0;
+  return rank.serve(loop, served_model(options, loaded.model, *runners),
+                    served_summary(options, loaded.model, *runners));
 }
 
 }  // namespace
 
 int serve(const Arguments& arguments, const run::Program* program) {
-  const HeldStopSignals held;  // until serve_as_rank(), also in the ranks that are started here
+  const HeldStopSignals held;  // until ServingRank, also in the ranks that are started here
   const ServeOptions options = read_serve_options(arguments, program ? *program : run::built_in());
   return with_ranks(options.ranks(), "serve", arguments, [&] {
-    return options.draws ? serve_pictures_as_rank(options, program) : serve_as_rank(options, program);
+    return options.draws ? serve_pictures_as_rank(options, program) : serve_texts_as_rank(options, program);
   });
 }
 

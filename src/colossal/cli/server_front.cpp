@@ -41,7 +41,7 @@ void ServerFront::drain() {
 /// Ends a server after a stop signal, when its requests have ended or --drain seconds later.
 class ServerFront::Drain {
  public:
-  Drain(ServerFront& front, const std::function<void()>& end) : front_(front), end_(end) {}
+  Drain(ServerFront& front, serve::ServedReplicas& replicas) : front_(front), replicas_(replicas) {}
 
   void poll() {
     if (has_ended_ || !stop_requested()) return;
@@ -53,7 +53,7 @@ class ServerFront::Drain {
     if (front_.server_.running() > 0 && DrainClock::now() < *deadline_) return;
     has_ended_ = true;
     front_.server_.stop();  // before the work drops what runs, so that its streams end with an error
-    end_();
+    replicas_.end();
   }
 
  private:
@@ -67,20 +67,22 @@ class ServerFront::Drain {
   }
 
   ServerFront& front_;
-  const std::function<void()>& end_;
+  serve::ServedReplicas& replicas_;
   std::optional<DrainClock::time_point> deadline_{};
   bool is_urgent_ = false, has_ended_ = false;
 };
 
-int ServerFront::serve_until_stopped(const ServedWork& work) {
-  struct StopAtEnd {  // routes use the model and the work
+int ServerFront::serve_until_stopped(serve::ServedModel model, const std::string& summary,
+                                     serve::ServedReplicas& replicas) {
+  struct StopAtEnd {  // routes use the model and the replicas
     ~StopAtEnd() { server.stop(); }
     http::Server& server;
   } const stop_at_end{server_};
-  work.open();
-  Drain ending(*this, work.end);
+  service_.open(std::move(model), replicas.replica());
+  say(concat("ready at ", server_.url(), ": ", options_.name, summary));
+  Drain ending(*this, replicas);
   try {
-    work.run([&ending] { ending.poll(); });
+    replicas.run([&ending] { ending.poll(); });
   } catch (const std::exception&) {
     constexpr double kSecondsToTell = 1;  // the launcher kills this rank 5 s after another one has died
     drain();
