@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/text_encoder.h"
@@ -47,7 +48,7 @@ class EncodingRule final : public train::StepRule {
     at::Tensor text;
     if (reads_text_)
       text = at::stack(encoded_rows(
-          engine.model(run::kTextEncoder), batch.at(run::kIds),
+          engine.model(kTextEncoderPart), batch.at(run::kIds),
           [](const models::Model& model, const at::Tensor& ids) { return models::text_states(model, ids); }));
     return run::with_latents(batch, at::stack(latents), text);
   }
@@ -62,7 +63,7 @@ std::unique_ptr<train::StepRule> make_encoding_rule(train::Engine& engine, const
   const std::vector<std::string> names = engine.model_names();
   const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   if (!has(run::kVae)) return std::make_unique<train::OneUpdate>();
-  return std::make_unique<EncodingRule>(has(run::kTextEncoder));
+  return std::make_unique<EncodingRule>(has(kTextEncoderPart));
 }
 
 }  // namespace colossal::diffusion

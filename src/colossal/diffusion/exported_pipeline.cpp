@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/comm/agreement.h"
@@ -118,7 +119,7 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
                   {.name = "scheduler", .library = "diffusers", .class_name = scheduler["_class_name"]}},
         .class_names = objective.class_names()};
     if (source.has_latents()) index.parts.push_back({"vae", "diffusers", "AutoencoderKL", ""});
-    if (source.reads_text()) index.parts.push_back({"text_encoder", "transformers", "CLIPTextModel", ""});
+    if (source.reads_text()) index.parts.push_back({kTextEncoderPart, "transformers", "CLIPTextModel", ""});
     const bool has_tokenizer = source.reads_text() && source.tokenizer != "bytes";
     if (has_tokenizer) index.parts.push_back({"tokenizer", "transformers", "CLIPTokenizer", ""});
     if (source.reads_text() && !has_tokenizer)
@@ -129,7 +130,7 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
     write_scheduler(scheduler, folder + "/scheduler");
     if (source.has_latents()) export_part(source.vae, {.seed = source.seed}, folder + "/vae", mesh.world(), program);
     if (source.reads_text())
-      export_part(source.text_encoder, text_encoder, folder + "/text_encoder", mesh.world(), program);
+      export_part(source.text_encoder, text_encoder, concat(folder, "/", kTextEncoderPart), mesh.world(), program);
     if (has_tokenizer) copy_part(source.tokenizer, folder + "/tokenizer");
     write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });

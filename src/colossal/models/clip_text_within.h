@@ -15,8 +15,8 @@
 
 namespace colossal::models {
 
-/// The part of a pipeline that is the text encoder, and what its names have before those of its own folder.
-inline constexpr char kTextEncoderPart[] = "text_encoder", kOfTextEncoder[] = "text_encoder.";
+/// What the names of the text encoder have before those of its own folder: kTextEncoderPart and a dot.
+inline constexpr char kOfTextEncoder[] = "text_encoder.";
 
 /// Returns the shape of the denoiser with the encoder. In place of the field `text` it reads `ids` [B, tokens], int64.
 /// Errors ("model"): a denoiser that reads no captions, or states of another width; another encoder than a clip_text

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/models/clip_text_within.h"
@@ -117,7 +118,7 @@ std::map<std::string, checkpoint::PipelineLayers> by_part(const checkpoint::Pipe
   for (const auto& [whole, layer] : all.layers) {
     const bool is_text = whole.starts_with(models::kOfTextEncoder);
     const std::string name = is_text ? whole.substr(std::string(models::kOfTextEncoder).size()) : whole;
-    const auto [own, is_new] = parts.try_emplace(is_text ? models::kTextEncoderPart : denoiser);
+    const auto [own, is_new] = parts.try_emplace(is_text ? kTextEncoderPart : denoiser);
     if (is_new) {
       own->second.config = all.config;
       own->second.config.ranks.clear(), own->second.config.alphas.clear();

@@ -5,6 +5,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
@@ -25,7 +26,7 @@ checkpoint::ExternalNames diffusers_names(const models::ModelShape& shape, std::
   std::vector<checkpoint::PartBeside> beside;
   if (const auto text = shape.part<models::OwnTextEncoder>().shape) {
     const models::HuggingFace& of_text = text->architecture->hugging_face;
-    beside.push_back({models::kTextEncoderPart, of_text.prefix});
+    beside.push_back({kTextEncoderPart, of_text.prefix});
     for (const std::string& name : of_text.ignored_names()) ignored.push_back(models::kOfTextEncoder + name);
   }
   return {.names = folder.names(shape),

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/checkpoint/ldm/weights.h"
 #include "colossal/checkpoint/safetensors.h"
 
@@ -15,8 +16,6 @@ namespace colossal::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char *kUnetPart = "unet", *kVaePart = "vae", *kTextPart = "text_encoder", *kSchedulerPart = "scheduler";
 
 /// The shapes of a part.
 class LdmShapes {
@@ -159,7 +158,7 @@ bool is_ldm_file(const std::string& path) { return has_names(path, "model.diffus
 std::optional<LdmPart> ldm_part(const std::string& path) {
   if (is_ldm_file(path)) return LdmPart{path, kUnetPart};
   if (has_names(path, "first_stage_model.") || has_names(path, "encoder.down.")) return LdmPart{path, kVaePart};
-  for (const char* part : {kUnetPart, kVaePart, kTextPart, kSchedulerPart}) {
+  for (const char* part : {kUnetPart, kVaePart, kTextEncoderPart, kSchedulerPart}) {
     const std::string end = concat("/", part);
     if (!path.ends_with(end)) continue;
     const std::string file = path.substr(0, path.size() - end.size());
@@ -182,7 +181,7 @@ bool has_ldm_part(const LdmPart& part) {
 json ldm_config(const LdmPart& part) {
   if (part.part == kUnetPart) return unet_config(part);
   if (part.part == kVaePart) return vae_config(part);
-  if (part.part == kTextPart) return text_config(part);
+  if (part.part == kTextEncoderPart) return text_config(part);
   return scheduler_config(part.file);
 }
 

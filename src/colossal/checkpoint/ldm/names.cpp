@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/pipeline_parts.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -117,12 +118,12 @@ std::string vae_name(const std::string& half, std::string rest, int64_t levels) 
 std::vector<LdmPlace> vae_places(std::string rest, int64_t levels) {
   if (rest.starts_with("loss.")) return {};
   for (const char* half : {"encoder.", "decoder."})
-    if (take(rest, half)) return {{"vae", vae_name(half, rest, levels)}};
-  return {{"vae", rest}};
+    if (take(rest, half)) return {{kVaePart, vae_name(half, rest, levels)}};
+  return {{kVaePart, rest}};
 }
 
 std::vector<LdmPlace> open_clip_places(std::string rest, int64_t blocks) {
-  const std::string text = "text_encoder";
+  const std::string text = kTextEncoderPart;
   if (rest == "text_projection" || rest == "logit_scale" || rest == "attn_mask") return {};
   if (rest == "positional_embedding") return {{text, "text_model.embeddings.position_embedding.weight"}};
   if (!take(rest, "transformer.resblocks."))
@@ -168,8 +169,8 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names) {
 
 std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes) {
   std::string rest = name;
-  if (take(rest, kUnet)) return {{"unet", unet_name(rest, sizes.unet_layers)}};
-  if (take(rest, kClip)) return {{"text_encoder", rest}};
+  if (take(rest, kUnet)) return {{kUnetPart, unet_name(rest, sizes.unet_layers)}};
+  if (take(rest, kClip)) return {{kTextEncoderPart, rest}};
   if (take(rest, kOpenClip)) return open_clip_places(rest, sizes.text_blocks);
   if (take(rest, sizes.vae)) return vae_places(rest, sizes.vae_levels);
   return {};

@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/pipeline_parts.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -18,7 +19,7 @@ std::vector<std::string> names_in(const SafetensorsReader& file) {
 
 /// Returns true for the matrices of the VAE's attention, which are convolutions in the file.
 bool is_matrix_of_vae(const LdmPlace& place) {
-  return place.part == "vae" && place.name.find(".attentions.") != std::string::npos &&
+  return place.part == kVaePart && place.name.find(".attentions.") != std::string::npos &&
          place.name.ends_with(".weight") && place.name.find("group_norm") == std::string::npos;
 }
 

@@ -14,6 +14,7 @@
 #include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/checkpoint/safetensors.h"
 
 namespace colossal::checkpoint {
@@ -22,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr char kOfPipeline[] = "adapter", kMetadata[] = "lora_adapter_metadata", kTextEncoder[] = "text_encoder",
-               kTextModel[] = "text_model.", kTensorFile[] = ".safetensors";
+constexpr char kOfPipeline[] = "adapter", kMetadata[] = "lora_adapter_metadata", kTextModel[] = "text_model.",
+               kTensorFile[] = ".safetensors";
 
 /// A tensor of a layer: 'a', 'b', 'm' or the alpha, 's'.
 struct Ending {
@@ -240,7 +241,7 @@ void add_tensors(const std::string& part, const PipelineLayers& own, bool is_koh
                  std::map<std::string, at::Tensor>& tensors) {
   require(!is_kohya || !own.config.magnitudes, "export",
           "adapters of kohya's form must have no magnitudes: got adapter.kind = \"dora\"; leave out --adapter-form");
-  const char* const prefix = part == kTextEncoder ? kKohyaText : kKohyaModel;
+  const char* const prefix = part == kTextEncoderPart ? kKohyaText : kKohyaModel;
   for (const auto& [name, layer] : own.layers) {
     const std::string whole = is_kohya ? prefix + with_underscores(name) : concat(part, ".", name);
     tensors[concat(whole, is_kohya ? ".lora_down.weight" : ".lora_A.weight")] = layer.a.contiguous();

@@ -19,8 +19,6 @@ namespace colossal::run {
 
 /// Names of the tables.
 inline constexpr char kDiffusion[] = "diffusion", kVae[] = "vae";
-/// Name of the further model that encodes captions; that of the autoencoder is kVae.
-inline constexpr char kTextEncoder[] = "text_encoder";
 
 /// The table [diffusion]. Keys whose text is empty, and a guidance of 0, are those of the model (completed()).
 struct DiffusionKeys {

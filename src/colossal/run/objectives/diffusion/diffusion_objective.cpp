@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/data/pictures/bucket_reader.h"
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/shapes.h"
@@ -275,7 +276,7 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
   };
   if (pipeline.has_latents()) add(kVae, pipeline.vae);
   if (pipeline.has_latents() && pipeline.reads_text() && !trains_text_encoder(config))
-    add(kTextEncoder, pipeline.text_encoder);
+    add(kTextEncoderPart, pipeline.text_encoder);
   return encoders;
 }
 

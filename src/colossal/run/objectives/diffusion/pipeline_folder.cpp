@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/base/suggest.h"
 #include "colossal/checkpoint/ldm/file.h"
 
@@ -27,7 +28,7 @@ struct PipelineRow {
 };
 
 const std::vector<PipelineRow>& pipeline_rows() {
-  static const Names parts{"unet", "vae", "text_encoder", "tokenizer", "scheduler"},
+  static const Names parts{"unet", "vae", kTextEncoderPart, "tokenizer", "scheduler"},
       unread{"safety_checker", "feature_extractor", "image_encoder"}, keys{"requires_safety_checker"};
   static const std::vector<PipelineRow> rows{{"StableDiffusionPipeline", parts, unread, keys},
                                              {"StableDiffusionImg2ImgPipeline", parts, unread, keys},
@@ -47,7 +48,7 @@ const PartRow& part_row(const std::string& name) {
   static const std::vector<PartRow> rows{{"unet", "diffusers", {"UNet2DConditionModel"}},
                                          {"transformer", "diffusers", {"DiTTransformer2DModel"}},
                                          {"vae", "diffusers", {"AutoencoderKL"}},
-                                         {"text_encoder", "transformers", {"CLIPTextModel"}},
+                                         {kTextEncoderPart, "transformers", {"CLIPTextModel"}},
                                          {"tokenizer", "transformers", {"CLIPTokenizer", "CLIPTokenizerFast"}},
                                          {"scheduler", "diffusers", {}}};
   return *std::find_if(rows.begin(), rows.end(), [&](const PartRow& row) { return name == row.name; });
@@ -111,7 +112,7 @@ PipelineFolder parts_of_file(const std::string& path) {
   PipelineFolder pipeline{.path = path, .class_name = "StableDiffusionPipeline"};
   const int64_t inputs = checkpoint::ldm_config({path, "unet"}).at("in_channels");
   if (inputs == 9) pipeline.class_name = "StableDiffusionInpaintPipeline";  // with a mask and the masked picture
-  for (const char* name : {"unet", "vae", "text_encoder"}) {
+  for (const char* name : {"unet", "vae", kTextEncoderPart}) {
     const PartRow& row = part_row(name);
     if (checkpoint::has_ldm_part({path, name}))
       pipeline.parts.push_back({name, row.library, row.classes.front(), concat(path, "/", name)});
@@ -120,10 +121,10 @@ PipelineFolder parts_of_file(const std::string& path) {
   pipeline.parts.push_back({"scheduler", "diffusers", scheduler, path + "/scheduler"});
   const std::filesystem::path tokenizer = std::filesystem::path(path).parent_path() / "tokenizer";
   std::error_code ignored;
-  require(!pipeline.find("text_encoder") || std::filesystem::is_directory(tokenizer, ignored), kPipeline, path,
+  require(!pipeline.find(kTextEncoderPart) || std::filesystem::is_directory(tokenizer, ignored), kPipeline, path,
           " has no tokenizer, so there must be a folder ", tokenizer.string(),
           " with that of its text encoder: got none; copy it from a folder of Stable Diffusion of the same version");
-  if (pipeline.find("text_encoder"))
+  if (pipeline.find(kTextEncoderPart))
     pipeline.parts.push_back({"tokenizer", "transformers", "CLIPTokenizer", tokenizer.string()});
   return pipeline;
 }

@@ -5,6 +5,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/model_path.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/ldm/file.h"
@@ -112,10 +113,10 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
     source.factor = sizes.factor;
   }
   if (!source.reads_text()) return source;
-  const int64_t features = models::text_encoder_of(shape_in(folder.at("text_encoder"))).features;
+  const int64_t features = models::text_encoder_of(shape_in(folder.at(kTextEncoderPart))).features;
   require(features == source.sizes.text, "model", "the text encoder of the pipeline ", path, " must have states of ",
           source.sizes.text, " features, which its model reads: got ", features);
-  source.text_encoder = folder.at("text_encoder").folder;
+  source.text_encoder = folder.at(kTextEncoderPart).folder;
   source.tokenizer = folder.at("tokenizer").folder;
   return source;
 }

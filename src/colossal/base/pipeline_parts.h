@@ -1,0 +1,11 @@
+// Names of parts of a pipeline that draws pictures, which diffusers gives to their folders.
+//
+//   const std::string folder = concat(pipeline, "/", kTextEncoderPart);
+#pragma once
+
+namespace colossal {
+
+inline constexpr char kUnetPart[] = "unet", kVaePart[] = "vae", kTextEncoderPart[] = "text_encoder",
+                      kSchedulerPart[] = "scheduler";
+
+}  // namespace colossal
