@@ -22,8 +22,6 @@
 namespace colossal::diffusion {
 namespace {
 
-using tensor::Dim;
-
 /// Returns `x` and then its first rows again, up to `rows`: the layout may need more rows, whose results are not used.
 at::Tensor filled(const at::Tensor& x, int64_t rows) {
   const int64_t count = x.size(0);
@@ -62,16 +60,9 @@ class Predictor {
 
   /// Returns the guided prediction [n, outputs, h, w] for the inputs [n, C, h, w].
   at::Tensor predict(const at::Tensor& inputs, double time) const {
-    tensor::Batch batch;
     const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
-    batch.add("noised", {filled(read, all_), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-    batch.add("times", {at::full({all_}, time, inputs.options()), {Dim::Row}});
-    if (sizes_.text > 0 && conditions_.dim() == 2)
-      batch.add("ids", {conditions_, {Dim::Row, Dim::Other}});
-    else if (sizes_.text > 0)
-      batch.add("text", {conditions_, {Dim::Row, Dim::Other, Dim::Feature}});
-    else
-      batch.add("classes", {conditions_, {Dim::Row}});
+    const tensor::Batch batch =
+        models::denoiser_batch(filled(read, all_), at::full({all_}, time, inputs.options()), conditions_);
     const at::Tensor like =
         at::empty({all_, sizes_.outputs, size_.height, size_.width},
                   at::TensorOptions(model_.parameters().options().device).dtype(inputs.scalar_type()));

@@ -17,22 +17,27 @@ DenoiserSizes denoiser_of(const ModelShape& shape) {
   return sizes;
 }
 
-tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
+tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const at::Tensor& told) {
   using tensor::Dim;
+  require(told.dim() >= 1 && told.dim() <= 3, "data",
+          "a denoiser must be told classes [B], ids [B, T] or text [B, T, features]: got ", told.sizes());
+  tensor::Batch batch;
+  batch.add("noised", {noised, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  batch.add("times", {times, {Dim::Row}});
+  if (told.dim() == 1) batch.add("classes", {told, {Dim::Row}});
+  if (told.dim() == 2) batch.add("ids", {told, {Dim::Row, Dim::Other}});
+  if (told.dim() == 3) batch.add("text", {told, {Dim::Row, Dim::Other, Dim::Feature}});
+  return batch;
+}
+
+tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
   constexpr int64_t kTokens = 77;
   const DenoiserSizes sizes = denoiser_of(shape);
   const auto make = [](std::vector<int64_t> dims, at::ScalarType dtype = at::kFloat) {
     return at::empty(dims, at::TensorOptions(dtype).device(at::kMeta));
   };
-  tensor::Batch batch;
-  batch.add("noised", {make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}),
-                       {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-  batch.add("times", {make({rows}), {Dim::Row}});
-  if (sizes.text > 0)
-    batch.add("text", {make({rows, kTokens, sizes.text}), {Dim::Row, Dim::Other, Dim::Feature}});
-  else
-    batch.add("classes", {make({rows}, at::kLong), {Dim::Row}});
-  return batch;
+  return denoiser_batch(make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}), make({rows}),
+                        sizes.text > 0 ? make({rows, kTokens, sizes.text}) : make({rows}, at::kLong));
 }
 
 ops::PictureSize picture_size(const tensor::Batch& batch) {

@@ -34,8 +34,6 @@
 namespace colossal::predict {
 namespace drawing_plan {  // a namespace of its own, because files of a layer may be compiled as one
 
-using tensor::Dim;
-
 /// A pass of one part on one rank.
 struct Pass {
   StepEvents events;
@@ -119,14 +117,9 @@ void run_step(distributed::DistributedModel& model, comm::Group& halves, const r
   const at::ScalarType exact = at::promote_types(model.parameters().options().dtype, at::kFloat);
   rows = (rows + parts - 1) / parts * parts;
   const auto make = [&](std::vector<int64_t> dims, at::ScalarType dtype) { return at::empty(dims, on_meta(dtype)); };
-  tensor::Batch batch;
-  batch.add("noised", {make({rows, sizes.channels + sizes.beside, work.cells.height, work.cells.width}, exact),
-                       {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-  batch.add("times", {make({rows}, exact), {Dim::Row}});
-  if (source.reads_text())
-    batch.add("text", {make({rows, text_tokens, sizes.text}, exact), {Dim::Row, Dim::Other, Dim::Feature}});
-  else
-    batch.add("classes", {make({rows}, at::kLong), {Dim::Row}});
+  const tensor::Batch batch = models::denoiser_batch(
+      make({rows, sizes.channels + sizes.beside, work.cells.height, work.cells.width}, exact), make({rows}, exact),
+      source.reads_text() ? make({rows, text_tokens, sizes.text}, exact) : make({rows}, at::kLong));
   const models::ModelShape& shape = model.decoding_model().shape;
   const at::Tensor outputs = model.everywhere(
       nn::step_of(batch),
