@@ -2,16 +2,13 @@
 
 import dataclasses
 import json
-import logging
 import os
-import weakref
 from types import TracebackType
 from typing import Any
 
 from . import _binding
+from .local_model import WAIT, LocalModel, log, plain
 from .own_process import OwnProcess
-
-_WAIT = 0.1  # seconds between two looks for Ctrl-C
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +63,8 @@ class Drawer:
         memory_disk: str | os.PathLike[str] | None = None,
     ) -> None:
         given = dict(locals())
-        del given["self"], given["folder"]
-        given["adapter"] = None if adapter is None else [os.fspath(adapter)]
-        options = {"from": os.fspath(folder)} | {name: value for name, value in given.items() if value is not None}
-        self._own = OwnProcess("draw", "a drawer", "make a drawer in the child, or start it with the method spawn")
-        self._held = _binding.Drawer(json.dumps(options, default=_plain))
-        weakref.finalize(self, _close, self._held, self._own)  # also before the interpreter ends
-        _warn(self._held.notices())
+        own = OwnProcess("draw", "a drawer", "make a drawer in the child, or start it with the method spawn")
+        self._model = LocalModel(_binding.Drawer, given, own)
 
     def draw(
         self,
@@ -108,21 +100,20 @@ class Drawer:
         if isinstance(size, tuple):
             given["size"] = "x".join(str(int(side)) for side in size)
         options = {name.replace("_", "-"): value for name, value in given.items() if value is not None}
-        self._own.require()
-        drawing = self._held.draw(json.dumps(options, default=_plain))
+        drawing = self._model.held.draw(json.dumps(options, default=plain))
         drawn = None
         try:
             while drawn is None:
-                drawn = drawing.next(_WAIT)
+                drawn = drawing.next(WAIT)
         finally:
             drawing.cancel()
         pictures, notices = drawn
-        _warn(notices)
+        log(notices)
         return [Picture(*picture) for picture in pictures]
 
     def close(self) -> None:
         """Ends unfinished drawings and frees the model. Does nothing in a forked child."""
-        _close(self._held, self._own)
+        self._model.close()
 
     def __enter__(self) -> "Drawer":
         return self
@@ -131,22 +122,3 @@ class Drawer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _close(held: _binding.Drawer, own: OwnProcess) -> None:
-    if own.is_this:  # a child has no thread of the drawer to wait for
-        held.close()
-
-
-def _warn(notices: list[str]) -> None:
-    for notice in notices:
-        logging.getLogger("colossal").warning(notice)
-
-
-def _plain(value: Any) -> str | int | float:
-    """Returns a value of a type that JSON lacks: a number of another library, a path as text."""
-    if hasattr(value, "__index__"):
-        return int(value.__index__())
-    if hasattr(value, "__float__"):
-        return float(value)
-    return str(os.fspath(value))

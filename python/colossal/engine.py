@@ -3,24 +3,21 @@
 import asyncio
 import dataclasses
 import json
-import logging
 import os
 import threading
 import time
-import weakref
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _binding
 from .error import Error
+from .local_model import WAIT, LocalModel
 from .own_process import OwnProcess
 from .text import ChatTemplate, Tokenizer
 
 Prompt = str | Sequence[int]
 """A text, or a list of token ids."""
-
-_WAIT = 0.1  # seconds between two looks for Ctrl-C
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,7 +85,7 @@ class Request:
         """Waits for the answer. Raises TimeoutError after `timeout` seconds; the request goes on then."""
         end = None if timeout is None else time.monotonic() + timeout
         while self._ended is None:
-            wait = _WAIT if end is None else min(_WAIT, end - time.monotonic())
+            wait = WAIT if end is None else min(WAIT, end - time.monotonic())
             self._take(max(wait, 0))
             if self._ended is None and end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"the request did not end within {timeout} s")
@@ -102,7 +99,7 @@ class Request:
                 yield self._pieces[shown - 1]
             if self._ended is not None and shown == len(self._pieces):
                 return
-            self._take(_WAIT)
+            self._take(WAIT)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         shown = 0
@@ -196,24 +193,13 @@ class Engine:
         memory_disk: str | os.PathLike[str] | None = None,
     ) -> None:
         given = dict(locals())
-        del given["self"], given["folder"]
-        self._folder = os.fspath(folder)
-        given["adapter"] = None if adapter is None else [os.fspath(adapter)]
         given["adapters"] = [f"{name}={os.fspath(path)}" for name, path in (adapters or {}).items()] or None
-        options = {"from": self._folder} | {name: value for name, value in given.items() if value is not None}
-        self._own = OwnProcess("engine", "an engine", "make an engine in the child, or start it with the method spawn")
-        self._held = _binding.Engine(json.dumps(options, default=_plain))
-        weakref.finalize(self, _close, self._held, self._own)  # also before the interpreter ends
-        for notice in self._handle.notices():
-            logging.getLogger("colossal").warning(notice)
-        held = self._handle.tokenizer()
+        own = OwnProcess("engine", "an engine", "make an engine in the child, or start it with the method spawn")
+        self._model = LocalModel(_binding.Engine, given, own)
+        self._folder = os.fspath(folder)
+        held = self._model.held.tokenizer()
         self._tokenizer = None if held is None else Tokenizer._of(held)
         self._templates: dict[str, ChatTemplate] = {}  # by the names of adapters
-
-    @property
-    def _handle(self) -> _binding.Engine:
-        self._own.require()
-        return self._held
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -223,7 +209,7 @@ class Engine:
     @property
     def max_length(self) -> int:
         """The maximum number of tokens of a prompt and its answer."""
-        return self._handle.max_length()
+        return self._model.held.max_length()
 
     def generate(
         self,
@@ -282,7 +268,7 @@ class Engine:
         if len(every[0]) != len(every[1]):
             raise ValueError(f"prompts and answers must be equally many: got {len(every[0])} and {len(every[1])}")
         pairs = [self._pair(prompt, answer) for prompt, answer in zip(*every, strict=True)]
-        requests = self._handle.score(pairs, adapter)
+        requests = self._model.held.score(pairs, adapter)
         try:
             return [_scores_of(request) for request in requests]
         finally:
@@ -329,13 +315,13 @@ class Engine:
         if self._tokenizer is None:
             raise Error("engine", f"{self._folder} holds no tokenizer, which a chat needs; name one with tokenizer=")
         if adapter not in self._templates:
-            self._templates[adapter] = ChatTemplate._of(self._handle.chat_template(adapter))
+            self._templates[adapter] = ChatTemplate._of(self._model.held.chat_template(adapter))
         text = self._templates[adapter].render(messages, tools=tools, add_generation_prompt=True, variables=variables)
         return self._tokenizer.encode(text)
 
     def close(self) -> None:
         """Ends unfinished requests as cancelled and frees the model. Does nothing in a forked child."""
-        _close(self._held, self._own)
+        self._model.close()
 
     def __enter__(self) -> "Engine":
         return self
@@ -347,7 +333,7 @@ class Engine:
 
     def _pair(self, prompt: Prompt, answer: Prompt) -> tuple[list[int], list[int]]:
         if isinstance(prompt, str) and isinstance(answer, str):
-            return self._handle.answer_ids(prompt, answer)
+            return self._model.held.answer_ids(prompt, answer)
         if isinstance(prompt, (str, int)) or isinstance(answer, (str, int)):
             raise TypeError(f"a prompt and its answer must both be texts or lists of ids: got {prompt!r}, {answer!r}")
         return list(prompt), list(answer)
@@ -355,27 +341,15 @@ class Engine:
     def _submit(self, prompt: Prompt, options: dict[str, Any], index: int, adapter: str) -> Request:
         if isinstance(prompt, int):
             raise TypeError(f"a prompt must be a text or a list of ids: got {prompt}; pass a list of prompts")
-        ids = self._handle.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
-        return Request(self._handle.submit(ids, json.dumps(options), index, adapter), "logprobs" in options)
+        ids = self._model.held.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
+        return Request(self._model.held.submit(ids, json.dumps(options), index, adapter), "logprobs" in options)
 
 
 def _scores_of(request: _binding.Request) -> list[float]:
     while True:
-        scores = request.next_scores(_WAIT)
+        scores = request.next_scores(WAIT)
         if scores is not None:
             return scores
-
-
-def _close(held: _binding.Engine, own: OwnProcess) -> None:
-    if own.is_this:  # a child has no thread of the engine to wait for
-        held.close()
-
-
-def _plain(value: Any) -> str | int:
-    """Returns a value of a type that JSON lacks: an integer of another library as int, a path and others as text."""
-    if hasattr(value, "__index__"):
-        return int(value.__index__())
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
 def _options(
