@@ -29,7 +29,8 @@ class LocalModel(Generic[Held]):
 
     def __init__(self, make: Callable[[str], Held], given: Mapping[str, Any], own: OwnProcess) -> None:
         options: dict[str, Any] = {"from": os.fspath(given["folder"])}
-        options |= {name: value for name, value in given.items() if name not in ("self", "folder") and value is not None}
+        own_names = ("self", "folder")
+        options |= {name: value for name, value in given.items() if name not in own_names and value is not None}
         if "adapter" in options:
             options["adapter"] = [os.fspath(options["adapter"])]
         self._own = own

@@ -173,6 +173,20 @@ TEST_F(Linked, ReturnsVectors) {
   EXPECT_EQ(bad.get_future().get().error, "too long");
 }
 
+TEST_F(Linked, NamesTheReplicaInErrorsOfADrawingThatEndIt) {
+  const auto error_after = [&](bool replica_has_ended) {
+    std::promise<Drawn> drawn;
+    const Ticket ticket = remote->draw({.on_end = [&](Drawn one) { drawn.set_value(std::move(one)); }}).value_or(0);
+    const std::exception_ptr error = std::make_exception_ptr(Error("comm", "rank 1 has died"));
+    fake.drawing(99 + ticket).on_end({.error = error, .replica_has_ended = replica_has_ended});
+    const Drawn got = drawn.get_future().get();
+    EXPECT_EQ(got.replica_has_ended, replica_has_ended);
+    return test::thrown_message([&] { std::rethrow_exception(got.error); });
+  };
+  EXPECT_EQ(error_after(false), "[comm] rank 1 has died");
+  EXPECT_EQ(error_after(true), "[serve] replica 1 (ranks 2 to 3): [comm] rank 1 has died");
+}
+
 TEST_F(Linked, NamesTheReplicaInErrorsOfItsEngine) {
   Listener listener;
   std::promise<Vectors> vectors;

@@ -32,6 +32,13 @@ class StandInReplica final : public Replica {
     changed_.notify_all();
     return next_ticket_++;
   }
+  std::optional<Ticket> draw(DrawingJob job) override {
+    const std::lock_guard lock(mutex_);
+    if (refuses_) return std::nullopt;
+    drawings_.emplace(next_ticket_, std::move(job));
+    changed_.notify_all();
+    return next_ticket_++;
+  }
   void prepare(const std::string& schema) override {
     const std::lock_guard lock(mutex_);
     prepared_.push_back(schema);
@@ -60,6 +67,7 @@ class StandInReplica final : public Replica {
   /// what there is.
   Generation generation(Ticket ticket) { return wait_for(generations_, ticket); }
   Embedding embedding(Ticket ticket) { return wait_for(embeddings_, ticket); }
+  DrawingJob drawing(Ticket ticket) { return wait_for(drawings_, ticket); }
   std::vector<Ticket> cancelled(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return cancelled_.size() >= count; });
@@ -90,6 +98,7 @@ class StandInReplica final : public Replica {
   std::condition_variable changed_;
   std::map<Ticket, Generation> generations_;
   std::map<Ticket, Embedding> embeddings_;
+  std::map<Ticket, DrawingJob> drawings_;
   std::vector<Ticket> cancelled_;
   std::vector<std::string> prepared_;
   ReplicaLoad load_;

@@ -115,7 +115,7 @@ struct DrawingLoop::State {
       const std::lock_guard lock(mutex);
       is_cancelled = true;  // on every rank
     } catch (const std::exception&) {
-      result = {.error = std::current_exception()};
+      result = {.error = std::current_exception(), .replica_has_ended = world.size() > 1};
     }
     bool tells = false;
     {
@@ -123,9 +123,9 @@ struct DrawingLoop::State {
       drawn = 0;
       tells = !is_cancelled && waiting.job.on_end;
     }
-    const std::exception_ptr error = result.error;
+    const std::exception_ptr last = result.replica_has_ended ? result.error : nullptr;
     if (tells) waiting.job.on_end(std::move(result));
-    if (error && world.size() > 1) std::rethrow_exception(error);
+    if (last) std::rethrow_exception(last);
   }
 
   /// Accepts no more jobs, and returns those that wait.
@@ -178,7 +178,7 @@ void DrawingLoop::run(const std::function<void()>& poll) {
     while (std::optional<State::Waiting> next = s.next(poll_here)) s.draw(*std::move(next), poll_here);
   } catch (const std::exception&) {
     for (const State::Waiting& one : s.close())
-      if (one.job.on_end) one.job.on_end({.error = std::current_exception()});
+      if (one.job.on_end) one.job.on_end({.error = std::current_exception(), .replica_has_ended = true});
     throw;
   }
   const std::deque<State::Waiting> left = s.close();  // destroyed without the lock

@@ -57,6 +57,7 @@ struct Drawn {
   std::vector<diffusion::DrawnPicture> pictures{};
   std::vector<std::string> notices{};  ///< lines for the user, such as the words that the model does not read
   std::exception_ptr error{};          ///< null = none
+  bool replica_has_ended = false;      ///< the error is one of ranks, which ended all work
 };
 
 /// A request for pictures.

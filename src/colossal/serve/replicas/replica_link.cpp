@@ -13,6 +13,15 @@ namespace {
 constexpr std::chrono::milliseconds kTimeOfLink{5000}, kTimeOfRemote{1000};
 constexpr char kRefusal[] = "the replica takes no more work, because it ends";
 
+/// Returns the error of a drawing of the replica `name`.
+std::exception_ptr named(const std::string& name, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return std::make_exception_ptr(Error("serve", concat(name, ": ", plain_message(known))));
+  }
+}
+
 void fail_work(const infer::OnEvent& on_event, const std::string& message) {
   if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::EngineEnded, .error = message});
 }
@@ -125,6 +134,7 @@ void RemoteReplica::receive(const std::string& bytes) {
     const auto work = find(result->ticket, true);
     if (work && work->on_vectors) work->on_vectors(std::move(result->vectors));
   } else if (auto* result = std::get_if<DrawnMessage>(&message)) {
+    if (result->drawn.replica_has_ended) result->drawn.error = named(name_, result->drawn.error);
     const auto work = find(result->ticket, true);
     if (work && work->on_drawn) work->on_drawn(std::move(result->drawn));
   } else if (const auto* load = std::get_if<LoadMessage>(&message)) {
@@ -147,7 +157,8 @@ void RemoteReplica::fail(const std::string& message) {
   for (const auto& [ticket, work] : unfinished) {
     fail_work(work->on_event, message);
     if (work->on_vectors) work->on_vectors({.error = message, .engine_has_ended = true});
-    if (work->on_drawn) work->on_drawn({.error = std::make_exception_ptr(Error("serve", message))});
+    if (work->on_drawn)
+      work->on_drawn({.error = std::make_exception_ptr(Error("serve", message)), .replica_has_ended = true});
   }
 }
 
@@ -263,7 +274,8 @@ void ReplicaLink::draw(NewDrawing added) {
   if (const std::optional<Ticket> ticket = replica_.draw(std::move(added.job)))
     tickets_[added.ticket] = *ticket;
   else
-    answers_->send(DrawnMessage{added.ticket, {.error = std::make_exception_ptr(Error("serve", kRefusal))}});
+    answers_->send(DrawnMessage{
+        added.ticket, {.error = std::make_exception_ptr(Error("serve", kRefusal)), .replica_has_ended = true}});
   ++answers_->received;
 }
 

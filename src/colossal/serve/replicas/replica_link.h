@@ -27,10 +27,10 @@ namespace colossal::serve {
 ///
 /// Waiting work is counted here: work that the other end has not reported yet counts as waiting. The other end must
 /// take `max_waiting` generations.
-/// Errors:  an error of the other end's engine ("[comm] ...") gets the `name` before it. If the other end reports an
-///          error or breaks the connection, all unfinished work ends with an error (FinishReason::EngineEnded,
-///          Vectors::engine_has_ended, Drawn::error) that begins with `name`. Then error() has the message and
-///          add() returns nothing.
+/// Errors:  an error that ended all work of the other end ("[comm] ...") gets the `name` before it. If the other end
+///          reports an error or breaks the connection, all unfinished work ends with an error (FinishReason::
+///          EngineEnded, Vectors::engine_has_ended, Drawn::replica_has_ended) that begins with `name`. Then error() has
+///          the message and add() returns nothing.
 /// Tickets: count from 1.
 class RemoteReplica final : public Replica {
  public:

@@ -99,6 +99,7 @@ void pass_drawn(Bytes& bytes, Message& message) {
   });
   bytes(message.drawn.notices);
   pass_error(bytes, message.drawn.error);
+  bytes(message.drawn.replica_has_ended);
 }
 void pass_values(ByteWriter& bytes, const DrawnMessage& message) { pass_drawn(bytes, message); }
 void pass_values(ByteReader& bytes, DrawnMessage& message) { pass_drawn(bytes, message); }
