@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "colossal/base/file.h"
 #include "colossal/base/run_folder.h"
@@ -142,6 +143,18 @@ TEST_F(LatentRuns, EncodeInEachStepWhatACacheHas) {
   test::expect_near(course({"--data.latents=none", "--parallel.data=2", "--parallel.zero=3"}), cached, "data and ZeRO");
   const Flags fp32{"--precision.mode=fp32", "--training.steps=1", "--training.evaluate_batches=0"};
   EXPECT_EQ(course(test::joined(fp32, {"--data.latents=none"})), course(fp32));
+}
+
+TEST_F(LatentRuns, ContinueWithACacheOrWithoutOne) {
+  const std::string cache = shared() / "latents";
+  const run::Config whole = latent_config("whole");
+  train(whole);
+  for (const auto& [begun, ended] : {std::pair<std::string, std::string>{"none", cache}, {cache, "none"}}) {
+    train(latent_config("run", {"--data.latents=" + begun}), train::Start::Overwrite, 2);
+    const run::Config rest = latent_config("run", {"--data.latents=" + ended});
+    train(rest, train::Start::Resume);
+    EXPECT_EQ(metric(rest, "loss"), metric(whole, "loss")) << begun;
+  }
 }
 
 // The second half of a run is that of a whole one, whose pictures are those that can be decoded.

@@ -80,23 +80,20 @@ bool is_kept(const NeededModel& before) {
          file_checksum(manifest) == before.blocks;
 }
 
-/// Returns the names of the models of `saved` that are not in `now` or have other weights there, joined; "" if none.
-/// `kept` gets those that come from the same run, whose checkpoint is_kept(): they are no change.
+/// Returns the names of the models of `saved` that have other weights in `now`, joined; "" if none. Models that are not
+/// in `now` are not used any more, such as an encoder whose results are stored from now on. `kept` gets those that come
+/// from the same run, whose checkpoint is_kept(): they are no change.
 std::string changed_models(const nlohmann::json& now, const nlohmann::json& saved, std::vector<NeededModel>& kept) {
   std::vector<std::string> changed;
   for (const nlohmann::json& stored : saved) {
     const auto before = read_stored<NeededModel>(stored, "model");
-    const bool is_same = std::any_of(now.begin(), now.end(), [&](const nlohmann::json& present) {
-      const auto one = read_stored<NeededModel>(present, "model");
-      return one.name == before.name && one.checksum == before.checksum &&
-             (!one.checksum.empty() || one.from == before.from);
-    });
-    if (is_same) continue;
-    const bool is_there = std::any_of(now.begin(), now.end(), [&](const nlohmann::json& present) {
-      const auto one = read_stored<NeededModel>(present, "model");
-      return one.name == before.name && one.from == before.from;
-    });
-    if (is_there && is_kept(before))
+    const auto found = std::find_if(now.begin(), now.end(),
+                                    [&](const nlohmann::json& present) { return present.at("name") == before.name; });
+    if (found == now.end()) continue;
+    const auto present = read_stored<NeededModel>(*found, "model");
+    const bool has_same_source = present.from == before.from;
+    if (present.checksum == before.checksum && (!present.checksum.empty() || has_same_source)) continue;
+    if (has_same_source && is_kept(before))
       kept.push_back(before);
     else
       changed.push_back(before.name);
