@@ -260,6 +260,11 @@ TEST_F(Pictures, LeaveOutThoseWithBrokenPixels) {
   const DrawnPictures prior = open_prior(config_, keys_, source_, pictures);
   EXPECT_THAT(prior.training, ElementsAre(0));
   EXPECT_THAT(prior.at(1).crops, IsEmpty());
+  LatentCache cache(folder_ / "latents", {});
+  cache.add({{concat(of_broken, "-", data::to_string(pictures.buckets.back())), at::zeros({2})}});
+  cache.refresh();
+  EXPECT_THAT(open_prior(config_, keys_, source_, pictures, encoded_in(cache, false)).training, SizeIs(2))
+      << "what was encoded is not decoded again";
   folder_.write("a.png", png);
   pictures = open();
   EXPECT_THAT(test::thrown_message([&] { skip_broken(pictures); }), HasSubstr("none that can be decoded; skipped: "));

@@ -58,7 +58,7 @@ int latents(const Arguments& arguments, const run::Program* program) {
     if (world->rank() != 0) return 0;
     if (run::on_error_of(config.data) == data::OnError::Skip) {
       const run::LatentCache cache(to, run::key_of_latents(config, pipeline));
-      run::skip_unencoded(pictures, cache, objective->data_keys().mirror);
+      run::skip_broken(pictures, run::encoded_in(cache, objective->data_keys().mirror));
       for (const std::string& line : pictures.notices) say(line);
     }
     std::printf("%s\n", to.c_str());

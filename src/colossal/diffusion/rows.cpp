@@ -127,9 +127,10 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
     work.on_error = run::on_error_of(config.data);
     if (!keys.prior.empty()) {
       // The buckets of the prior follow from the pictures that are learned.
-      if (work.on_error == data::OnError::Skip) run::skip_broken(*lists.front());
+      const auto is_known = run::encoded_in(*cache, keys.mirror);
+      if (work.on_error == data::OnError::Skip) run::skip_broken(*lists.front(), is_known);
       lists.push_back(
-          std::make_unique<run::DrawnPictures>(run::open_prior(config, keys, work.pipeline, *lists.front())));
+          std::make_unique<run::DrawnPictures>(run::open_prior(config, keys, work.pipeline, *lists.front(), is_known)));
     }
     for (const auto& list : lists) work.pictures.push_back(list.get());
     if (!run::trains_text_encoder(config)) work.captions = run::captions_of(config, work.pipeline, work.pictures);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -112,8 +113,9 @@ OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
     cache =
         std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
   const auto pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
-  if (on_error_of(config.data) == data::OnError::Skip)
-    cache ? skip_unencoded(*pictures, *cache, data_keys_.mirror) : skip_broken(*pictures);
+  std::function<bool(const DrawnPicture&)> is_known;
+  if (cache) is_known = encoded_in(*cache, data_keys_.mirror);
+  if (on_error_of(config.data) == data::OnError::Skip) skip_broken(*pictures, is_known);
   require(!config.training.cuda_graph || pictures->buckets.size() == 1, "training",
           "cuda_graph needs batches of one size: got pictures in buckets; set data.buckets = 0, or "
           "training.cuda_graph = false");
@@ -137,7 +139,8 @@ OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
   if (has_prior) {
     LatentOptions of_prior = options;
     of_prior.weight *= pipeline_.keys.prior_loss;
-    const auto class_pictures = std::make_shared<DrawnPictures>(open_prior(config, data_keys_, pipeline_, *pictures));
+    const auto class_pictures =
+        std::make_shared<DrawnPictures>(open_prior(config, data_keys_, pipeline_, *pictures, is_known));
     add_notices(*class_pictures);
     prior = std::make_shared<const LatentSamples>(class_pictures, cache, of_prior);
   }

@@ -178,11 +178,16 @@ DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& key
 }
 
 DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
-                         const DrawnPictures& training) {
+                         const DrawnPictures& training, const std::function<bool(const DrawnPicture&)>& is_known) {
   DrawnPictures drawn = open_files(keys.prior, 0, config, pipeline, size_of_pictures(keys, pipeline));
   drawn.buckets = training.buckets;
   for (int64_t i = 0; i < drawn.files->count(); ++i) drawn.training.push_back(i);
-  if (on_error_of(config.data) == data::OnError::Skip) skip_broken(drawn);
+  identify(drawn, data::parse_builtin_shapes(keys.prior).has_value());
+  if (on_error_of(config.data) == data::OnError::Skip) {
+    for (DrawnPicture& one : drawn.pictures) one.crops = drawn.buckets;  // it may be known by any of them
+    skip_broken(drawn, is_known);
+    for (DrawnPicture& one : drawn.pictures) one.crops.clear();
+  }
   const data::BucketPictures shown = data::prior_of_buckets(
       drawn.buckets, data::pictures_of_buckets(drawn.buckets, trained_sizes(training)), trained_sizes(drawn));
   for (size_t bucket = 0; bucket < shown.size(); ++bucket)
@@ -190,7 +195,6 @@ DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const 
       const int64_t picture = drawn.training[static_cast<size_t>(i)];
       drawn.pictures[static_cast<size_t>(picture)].crops.push_back(drawn.buckets[bucket]);
     }
-  identify(drawn, data::parse_builtin_shapes(keys.prior).has_value());
   return drawn;
 }
 

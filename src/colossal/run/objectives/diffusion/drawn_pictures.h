@@ -53,10 +53,11 @@ struct DrawnPictures {
 DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 /// Opens data.prior, all of whose pictures are shown, in the buckets of the pictures of `training`
-/// (data::prior_of_buckets). With data.on_error = "skip" each is decoded, and those that cannot be are left out,
-/// because others may then show in their bucket. Requires: data.prior is set.
+/// (data::prior_of_buckets). With data.on_error = "skip" those that cannot be decoded are left out (skip_broken()),
+/// because others may then show in their bucket. `is_known` gets the pictures with all buckets as crops. Requires:
+/// data.prior is set.
 DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
-                         const DrawnPictures& training);
+                         const DrawnPictures& training, const std::function<bool(const DrawnPicture&)>& is_known = {});
 
 /// Returns the size of the pictures of a run in pixels: data.size, or that of the model.
 /// Errors ("data"): no width and height; sides off the grid of the model, with the nearest.

@@ -1,5 +1,6 @@
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
 
+#include <algorithm>
 #include <set>
 
 #include "colossal/base/error.h"
@@ -34,8 +35,11 @@ LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeli
           .dtype = config.precision.mode == "fp64" ? "F64" : "F32"};
 }
 
-void skip_unencoded(DrawnPictures& pictures, const LatentCache& cache, bool mirror) {
-  skip_broken(pictures, [&](const DrawnPicture& one) { return cache.has_picture(one.id(one.crops.front()), mirror); });
+std::function<bool(const DrawnPicture&)> encoded_in(const LatentCache& cache, bool mirror) {
+  return [&cache, mirror](const DrawnPicture& one) {
+    return std::any_of(one.crops.begin(), one.crops.end(),
+                       [&](const data::PictureSize& crop) { return cache.has_picture(one.id(crop), mirror); });
+  };
 }
 
 std::vector<std::string> captions_of(const Config& config, const PipelineSource& pipeline,

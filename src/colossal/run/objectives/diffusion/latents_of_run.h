@@ -2,6 +2,7 @@
 //
 //   LatentCache cache(folder_of_latents(config, keys), key_of_latents(config, pipeline));
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,9 @@ std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys);
 /// Errors: those of find_source() and checksum_of().
 LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeline);
 
-/// Leaves out the pictures that a filled cache lacks because they cannot be decoded: skip_broken(). `mirror`: the cache
-/// must also have their mirror images.
-void skip_unencoded(DrawnPictures& pictures, const LatentCache& cache, bool mirror);
+/// Returns what is true for a picture of which the cache has a crop: it was decoded (skip_broken()). `mirror`: the
+/// cache must also have the mirror image. The cache must outlive the function.
+std::function<bool(const DrawnPicture&)> encoded_in(const LatentCache& cache, bool mirror);
 
 /// Returns the captions that a run needs: those of the pictures, the empty one and training.sample_prompt; none for a
 /// model that reads no text.
