@@ -52,6 +52,28 @@ TEST_F(LatentRuns, HaveTheCourseOfOneProcessInEveryLayout) {
     test::expect_near(course(layout), want, testing::PrintToString(layout));
 }
 
+// The last convolution starts at 0, so in the first step its adapter alone has gradients.
+TEST_F(LatentRuns, TrainAdaptersOfEachLayerInEveryLayout) {
+  const auto course = [&](const Flags& layout) {
+    const run::Config c = latent_config(
+        "run", test::joined({"--adapter.kind=lora", "--adapter.rank=2", "--adapter.targets=[\"*\"]",
+                             "--optimizer.learning_rate=0.03", "--training.steps=10", "--training.evaluate_every=0"},
+                            layout));
+    train(c);
+    std::vector<double> numbers = metric(c, "loss");
+    const std::vector<double> norms = metric(c, "grad_norm");
+    numbers.insert(numbers.end(), norms.begin(), norms.end());
+    return numbers;
+  };
+  const std::vector<double> want = course({});
+  ASSERT_THAT(want, SizeIs(20));
+  EXPECT_LT(want[9], 0.9 * want[0]);
+  for (const Flags& layout :
+       {Flags{"--parallel.tensor.size=4", "--parallel.tensor.mode=2d"},
+        Flags{"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2", "--memory.recompute=block"}})
+    test::expect_near(course(layout), want, testing::PrintToString(layout));
+}
+
 // Pictures of two shapes, in two buckets.
 TEST_F(LatentRuns, ContinueBitForBitAndUnderAnotherLayout) {
   write_pictures("pictures", 10, 16, 16);

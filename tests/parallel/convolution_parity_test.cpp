@@ -13,8 +13,10 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/nn/convolution.h"
 #include "colossal/nn/features.h"
+#include "colossal/nn/field_linear.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/low_rank.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/nn/serial_layers.h"
@@ -51,6 +53,8 @@ at::Tensor values(std::vector<int64_t> sizes, const std::string& name) {
 struct Network {
   explicit Network(nn::Layers& make)
       : first(make.picture_embedding("first", kChannels, kHidden, 3, 0.3)),
+        colour(make, "colour", kChannels, kCondition, 0.3),
+        blend(make.dense("blend", kCondition, kCondition, {.deviation = 0.3})),
         norm_1(make.group_norm("norm_1", kHidden, {.groups = 6}, Place::Outside)),
         up(make.expand("up", kHidden, kInner, kKernel)),
         condition(make.expand("condition", kCondition, kInner, {.deviation = 0.3})),
@@ -63,8 +67,9 @@ struct Network {
 
   at::Tensor forward(const at::Tensor& pictures, const at::Tensor& vector, const nn::ForwardContext& step) const {
     at::Tensor x = first->forward(pictures, kSame.window);
+    const at::Tensor blended = blend->forward(vector + colour.forward(pictures.mean({2, 3})).unsqueeze(1));
     const at::Tensor inside =
-        up->forward(at::silu(norm_1->forward(x)), kSame).tensor + condition->forward(vector).tensor;
+        up->forward(at::silu(norm_1->forward(x)), kSame).tensor + condition->forward(blended).tensor;
     x = x + down->forward(
                 nn::Inside{norm_2->forward(inside)}.map([](const at::Tensor& t) { return at::silu(t); }, step), kSame);
     const at::Tensor small = half->forward(x, {kSize, {.stride = 2, .bottom = 1, .right = 1}});
@@ -74,6 +79,8 @@ struct Network {
   }
 
   std::unique_ptr<nn::PictureEmbedding> first;
+  nn::FieldLinear colour;
+  std::unique_ptr<nn::Dense> blend;
   std::unique_ptr<nn::GroupNorm> norm_1;
   std::unique_ptr<nn::Expand> up, condition;
   std::unique_ptr<nn::GroupNorm> norm_2;
@@ -81,6 +88,16 @@ struct Network {
   std::unique_ptr<nn::Dense> half, mix, wide;
   std::unique_ptr<nn::Outputs> outputs;
 };
+
+/// `adapted`: each layer that offers its product has an adapter, beside which its weight trains, too.
+nn::Parameters::Options options_of(bool adapted) {
+  nn::Parameters::Options options{.dtype = at::kDouble};
+  if (adapted)
+    options.products = {[](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+      return nn::with_low_rank(std::move(product), weight, parameters, {.rank = 2, .scale = 0.5});
+    }};
+  return options;
+}
 
 struct Results {
   at::Tensor outputs, condition_gradient;  // the gradient: this rank's part
@@ -113,6 +130,7 @@ struct Case {
   TensorConfig tensor{};
   int64_t data = 1;
   nn::Recompute recompute = nn::Recompute::None;
+  bool adapted = false;
 };
 
 void expect_near(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
@@ -127,7 +145,7 @@ void check(const Case& c, bool collectives_off = false) {
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), options_of(c.adapted));
     nn::SerialLayers make(parameters);
     want = run_network(make, mesh, pictures, condition, {}, weights);
   });
@@ -137,7 +155,7 @@ void check(const Case& c, bool collectives_off = false) {
       static_cast<int>(c.tensor.size * c.data),
       [&](comm::World& world) {
         comm::Mesh mesh(world, axes);
-        nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
+        nn::Parameters parameters(mesh.coordinates(), options_of(c.adapted));
         const Layout layout = parallel::make_layout(c.tensor, mesh);
         parallel::TensorLayers make(parameters, layout);
         const int64_t own = rows / c.data, first = mesh.index("data") * own;
@@ -175,7 +193,7 @@ class ConvolutionModes : public testing::TestWithParam<TensorConfig> {};
 
 TEST_P(ConvolutionModes, EqualOneProcess) {
   EXPECT_NO_THROW(check({.tensor = GetParam()}));
-  EXPECT_NO_THROW(check({.tensor = GetParam(), .recompute = nn::Recompute::Selective}));
+  EXPECT_NO_THROW(check({.tensor = GetParam(), .recompute = nn::Recompute::Selective, .adapted = true}));
   EXPECT_THROW(check({.tensor = GetParam()}, true), ParityError);
 }
 
@@ -184,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, ConvolutionModes, testing::ValuesIn(modes()),
 
 TEST(Convolutions, EqualOneProcessInReplicas) {
   for (const TensorConfig& tensor : {TensorConfig{}, TensorConfig{.size = 2}, TensorConfig{.size = 4, .mode = "2d"}}) {
-    EXPECT_NO_THROW(check({.tensor = tensor, .data = 2}));
+    EXPECT_NO_THROW(check({.tensor = tensor, .data = 2, .adapted = true}));
     EXPECT_THROW(check({.tensor = tensor, .data = 2}, true), ParityError);
   }
 }
@@ -307,15 +325,21 @@ TEST(Convolutions, NeedLayersWithTwoTaps) {
   });
 }
 
-// Adapters wrap the convolutions of pairs. What changes only hidden matrices (fp8, packed weights) leaves them alone.
-TEST(Convolutions, OfferPairsToWrappersWithoutHiddenMatrices) {
+// Adapters wrap convolutions and layers between blocks. What changes only hidden matrices (fp8, packed weights) leaves
+// them alone.
+TEST(Convolutions, OfferThemselvesToWrappersWithoutHiddenMatrices) {
   const auto check_wrapped = [](nn::Layers& make, const std::vector<std::string>& wrapped) {
     const auto up = make.expand("up", kHidden, kInner, kKernel);
     const auto down = make.contract("down", kInner, kHidden, kKernel);
     const auto dense = make.dense("dense", kHidden, kHidden, kKernel);
     const auto plain = make.expand("plain", kHidden, kInner, {});
-    EXPECT_THAT(wrapped, testing::ElementsAre("up.weight", "down.weight", "plain.weight"));
-    for (const nn::Parameter& p : make.parameters()) EXPECT_EQ(p.hidden_matrix, p.name == "plain.weight") << p.name;
+    const auto outputs = make.outputs("outputs", kHidden, kOutputs, kKernel), few = make.outputs("few", kHidden, 1, {});
+    EXPECT_THAT(wrapped,
+                testing::ElementsAre("up.weight", "down.weight", "dense.weight", "plain.weight", "outputs.weight"));
+    for (const nn::Parameter& p : make.parameters()) {
+      EXPECT_EQ(p.hidden_matrix, p.name == "plain.weight") << p.name;
+      EXPECT_EQ(p.between_blocks, p.name == "dense.weight" || p.name == "outputs.weight") << p.name;
+    }
   };
   comm::run_ranks(2, [&](comm::World& world) {
     std::vector<std::string> wrapped;

@@ -2,10 +2,12 @@
 #include "colossal/run/pipeline_adapters.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <string>
@@ -14,7 +16,10 @@
 #include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/config.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/nn/serial_layers.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "support/thrown_message.h"
 
@@ -58,7 +63,7 @@ TEST(PipelineAdapters, HaveEachLayerOfAUNetInBothForms) {
   EXPECT_EQ(found.size(), modules.linear().size());
 }
 
-TEST(PipelineAdapters, KnowTheConvolutionsAndTheLayersThatAreOnlyMerged) {
+TEST(PipelineAdapters, KnowConvolutionsAndLayersBetweenBlocks) {
   const AdapterModules modules(shape_of("sd-1.5-tiny"));
   const auto module = [&](const std::string& name) {
     for (const LinearModule& one : modules.linear())
@@ -67,11 +72,14 @@ TEST(PipelineAdapters, KnowTheConvolutionsAndTheLayersThatAreOnlyMerged) {
     return LinearModule{};
   };
   EXPECT_THAT(module("down_blocks.0.resnets.0.conv1").kernel, testing::ElementsAre(3, 3));
-  EXPECT_FALSE(module("down_blocks.0.resnets.0.conv1").only_merged);
+  EXPECT_FALSE(module("down_blocks.0.resnets.0.conv1").between_blocks);
   EXPECT_THAT(module("down_blocks.0.attentions.0.proj_in").kernel, testing::ElementsAre(1, 1));
-  EXPECT_TRUE(module("down_blocks.0.attentions.0.proj_in").only_merged);
-  EXPECT_TRUE(module("time_embedding.linear_1").only_merged);
-  EXPECT_FALSE(module("down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k").only_merged);
+  for (const char* name : {"conv_in", "time_embedding.linear_1", "time_embedding.linear_2", "conv_out",
+                           "down_blocks.0.attentions.0.proj_in", "down_blocks.0.downsamplers.0.conv"})
+    EXPECT_TRUE(module(name).between_blocks && !module(name).only_merged) << name;
+  EXPECT_FALSE(module("down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k").between_blocks);
+  for (const size_t index : modules.selected("adapter.targets", {"all-linear"}, {}))
+    EXPECT_FALSE(modules.linear()[index].between_blocks) << modules.linear()[index].name;
 }
 
 // The folder has the gate of a GEGLU behind the other half.
@@ -163,17 +171,71 @@ TEST(PipelineAdapters, RefuseLayersOfOtherModels) {
   EXPECT_THAT(refusal("unet.mid_block.resnets.0.conv1", {1, 7, 3, 3}, {64, 1}), HasSubstr("another base"));
 }
 
-TEST(PipelineAdapters, TrainNoLayersThatAreOnlyMerged) {
-  const models::ModelShape shape = shape_of("sd-1.5-tiny");
-  EXPECT_THAT(
-      test::thrown_message([&] { low_rank_adapter({.kind = "lora", .rank = 2, .targets = {"proj_in"}}, shape); }),
-      HasSubstr("can be merged, but not trained"));
-  EXPECT_THAT(test::thrown_message(
-                  [&] { low_rank_adapter({.kind = "lora", .rank = 2, .dropout = 0.1, .targets = {"conv1"}}, shape); }),
-              HasSubstr("adapters of convolutions must be"));
-  EXPECT_EQ(
-      test::thrown_message([&] { low_rank_adapter({.kind = "lora", .rank = 2, .targets = {"conv1", "to_q"}}, shape); }),
-      "");
+TEST(PipelineAdapters, AreChangesAloneOfConvolutionsAndLayersBetweenBlocks) {
+  const auto refusal = [](const char* preset, const LowRankKeys& keys) {
+    return test::thrown_message([&] { low_rank_adapter(keys, shape_of(preset)); });
+  };
+  EXPECT_THAT(refusal("dit-tiny", {.kind = "lora", .rank = 2, .targets = {"proj_out_2"}}),
+              HasSubstr("can be merged, but not trained"));
+  for (const char* target : {"conv1", "linear_2"}) {
+    EXPECT_THAT(refusal("sd-1.5-tiny", {.kind = "lora", .rank = 2, .dropout = 0.1, .targets = {target}}),
+                HasSubstr("adapters of convolutions and of layers between blocks must be"));
+    EXPECT_THAT(refusal("sd-1.5-tiny", {.kind = "dora", .rank = 2, .targets = {target}}), HasSubstr("got kind dora"));
+  }
+  EXPECT_EQ(refusal("sd-1.5-tiny", {.kind = "lora", .rank = 2, .targets = {"conv1", "to_q", "conv_in"}}), "");
+}
+
+/// Returns a loss of the prediction of a UNet of fp64.
+at::Tensor loss_of(const models::Model& model) {
+  using tensor::Dim;
+  const auto sines = [](double step, at::IntArrayRef sizes) {
+    return (at::arange(c10::multiply_integers(sizes), at::kDouble) * step).sin_().view(sizes);
+  };
+  tensor::Batch batch;
+  batch.add("noised", {sines(0.3, {2, 4, 5, 7}), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  batch.add("times", {sines(0.9, {2}).mul_(500).abs_(), {Dim::Row}});
+  batch.add("text", {sines(0.2, {2, 3, 64}), {Dim::Row, Dim::Other, Dim::Feature}});
+  const nn::ForwardContext step = nn::step_of(batch);
+  const models::Stage all{0, static_cast<int64_t>(model.blocks.size())};
+  const at::Tensor y = models::predicted_picture(model.shape, models::run_stage(model, all, {}, step)[0], *step.batch);
+  return (y * sines(0.7, y.sizes())).sum();
+}
+
+// Each layer, in both forms of the projections of a transformer. The derivative is along all matrices together.
+TEST(PipelineAdapters, HaveTheGradientsOfFiniteDifferences) {
+  for (const char* preset : {"sd-1.5-tiny", "sd-2.1-tiny"}) {
+    const models::ModelShape shape = shape_of(preset);
+    const nn::Adapter adapter = low_rank_adapter({.kind = "lora", .rank = 2, .alpha = 3, .targets = {"*"}}, shape);
+    nn::Parameters parameters({},
+                              {.dtype = at::kDouble, .treatment = adapter.treatment, .products = {adapter.product}});
+    nn::SerialLayers layers(parameters);
+    const models::Model model = models::make_model(shape, layers);
+    std::vector<at::Tensor> trained, along;
+    {
+      const at::NoGradGuard no_grad;
+      for (nn::Parameter& p : parameters) {
+        p.value.add_((at::arange(p.value.numel(), at::kDouble) * 0.7).sin_().mul_(0.05).view_as(p.value));
+        if (!p.treatment.trains) continue;
+        trained.push_back(p.value);
+        along.push_back((at::arange(p.value.numel(), at::kDouble) * 1.3).cos_().view_as(p.value));
+      }
+    }
+    EXPECT_EQ(trained.size(), 2 * AdapterModules(shape).linear().size());
+    loss_of(model).backward();
+    double derivative = 0;
+    for (size_t i = 0; i < trained.size(); ++i) {
+      ASSERT_TRUE(trained[i].grad().defined() && trained[i].grad().abs().max().item<double>() > 0) << i;
+      derivative += (trained[i].grad() * along[i]).sum().item<double>();
+    }
+    const auto moved = [&](double distance) {
+      const at::NoGradGuard no_grad;
+      for (size_t i = 0; i < trained.size(); ++i) trained[i].add_(along[i], distance);
+      return loss_of(model).item<double>();
+    };
+    constexpr double kStep = 1e-6;
+    const double ahead = moved(kStep), behind = moved(-2 * kStep);
+    EXPECT_NEAR((ahead - behind) / (2 * kStep), derivative, 1e-6 * std::abs(derivative)) << preset;
+  }
 }
 
 }  // namespace

@@ -145,15 +145,18 @@ class FeaturePictures final : public PictureEmbedding {
                   double deviation)
       : weight_(make.vector(name + ".weight", {hidden, channels, kernel, kernel},
                             {.init = Init::normal(deviation), .decay = true})),
-        bias_(make.vector(name + ".bias", {hidden}, {})) {}
+        bias_(make.vector(name + ".bias", {hidden}, {})),
+        product_(make.parameters().product_between_blocks(weight_->parameter())) {}
   at::Tensor forward(const at::Tensor& rows, const ops::Window& window) override {
     const at::Tensor weight = weight_->value();
     const at::Tensor pixels = rows.permute({0, 2, 3, 1}).to(weight.scalar_type()).contiguous();
-    return as_pixels(ops::convolution(pixels, weight, bias_->value(), window));
+    return convolved(*product_, as_pixels(pixels), weight, bias_->value(), weight.size(0),
+                     {{pixels.size(1), pixels.size(2)}, window});
   }
 
  private:
   std::unique_ptr<Vector> weight_, bias_;
+  std::shared_ptr<const Product> product_;
 };
 
 }  // namespace
@@ -178,12 +181,11 @@ at::Tensor convolved(const Product& product, const at::Tensor& x, const at::Tens
   const auto* direct = dynamic_cast<const DirectProduct*>(&product);
   if (!direct) return product_of_taps(product, x, weight, bias, out, pictures, before);
   const auto call = c10::make_intrusive<ConvolutionCall>(*direct, pictures, before);
-  const auto given = [](const at::Tensor& tensor) {
-    return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
-  };
-  return tensor::apply_function<DirectConvolution>(x, weight, given(bias),
-                                                   call->adapter ? given(call->adapter->a()) : std::nullopt,
-                                                   call->adapter ? given(call->adapter->b()) : std::nullopt, call);
+  using Given = std::optional<at::Tensor>;
+  const auto of_adapter = [&](const at::Tensor& matrix) -> Given { return matrix.to(weight.scalar_type()); };
+  return tensor::apply_function<DirectConvolution>(x, weight, bias.defined() ? Given(bias) : std::nullopt,
+                                                   call->adapter ? of_adapter(call->adapter->a()) : std::nullopt,
+                                                   call->adapter ? of_adapter(call->adapter->b()) : std::nullopt, call);
 }
 
 at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Pictures& pictures) {

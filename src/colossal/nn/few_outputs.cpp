@@ -18,10 +18,10 @@ at::Tensor few_outputs(const at::Tensor& x, const at::Tensor& weight, const at::
   return added.defined() ? y + added : y;
 }
 
-at::Tensor few_outputs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+at::Tensor few_outputs(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        const Pictures& pictures) {
   const auto type = x.scalar_type();
-  return convolved(x, weight.to(type), bias.defined() ? bias.to(type) : bias, pictures);
+  return convolved(product, x, weight.to(type), bias.defined() ? bias.to(type) : bias, weight.size(0), pictures);
 }
 
 }  // namespace colossal::nn

@@ -69,7 +69,7 @@ class Contract {
 
 /// y [..., out] = x [..., in] W^T + b, where the features of y are sharded like the features of x, as between blocks.
 /// Use it only at the ends of a model: all ranks that hold the same hidden states compute the same products. An Expand
-/// and a Contract divide their products among those ranks.
+/// and a Contract divide their products among those ranks. Adapters alone wrap its product (Parameter::between_blocks).
 class Dense {
  public:
   virtual ~Dense() = default;

@@ -202,7 +202,7 @@ class GatheredLowRank final : public Product {
         scale_rows(d.weight, factor);
       }
       m_.append(d.own, [&](const LowRankPiece& piece, int64_t) {
-        const at::Tensor rows = d.weight.narrow(0, piece.row, piece.count), a = piece.a.value.detach(),
+        const at::Tensor rows = d.weight.narrow(0, piece.row, piece.count), a = piece.rows_of_a(),
                          b = piece.b.value.detach().narrow(0, piece.own, piece.count);
         return LowRankMatrices::OfPiece{ops::matmul_tn(b, rows).mul_(piece.scale),
                                         ops::matmul_nt(rows, a).mul_(piece.scale),
@@ -289,40 +289,36 @@ LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Par
   Parameter& a = add('a', std::move(of_a), Init::uniform(1 / std::sqrt(static_cast<double>(inputs_of_row))), true);
   Parameter& b = add('b', std::move(of_b), Init::zeros(), true);
   Parameter* m = options.magnitudes ? &add('m', std::move(of_m), Init::zeros(), false) : nullptr;
-  // the part of B that belongs to the rows of the weight which this rank stores
-  const int64_t stored = weight.spec.local_shape(parameters.coordinates())[0],
-                first = parameters.coordinates().index(outputs.shards) * stored,
+  // the part of B that belongs to the rows of the weight which this rank multiplies with
+  const bool has_shard = !weight.between_blocks;
+  const int64_t rows = has_shard ? weight.spec.local_shape(parameters.coordinates())[0]
+                                 : weight.spec.room(0, parameters.coordinates()),
+                first = has_shard ? parameters.coordinates().index(outputs.shards) * rows : 0,
                 room = b.spec.room(0, parameters.coordinates());
   const int64_t from = std::clamp<int64_t>(first - at.first_output, 0, room),
-                to = std::clamp<int64_t>(first + stored - at.first_output, 0, room);
+                to = std::clamp<int64_t>(first + rows - at.first_output, 0, room);
   return {a,
           b,
           m,
           at.first_output,
-          std::clamp<int64_t>(at.first_output - first, 0, stored),
+          std::clamp<int64_t>(at.first_output - first, 0, rows),
           from,
           to - from,
           part.scale.value_or(options.scale)};
 }
 
-/// Checks the adapter of a convolution, and returns the product inside.
-std::shared_ptr<const DirectProduct> direct_of_convolution(const std::shared_ptr<const Product>& product,
-                                                           const Parameter& weight, const LowRank& options) {
-  const auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
-  require(direct != nullptr && weight.spec.splits[0].shards.empty(), "adapter",
-          "adapters of convolutions must be around products of local blocks: ", weight.name,
-          " is multiplied with gathered ones; set tensor.mode = 1d and tensor.sequence = false, or name "
-          "adapter.targets without it");
-  require(options.dropout == 0 && !options.magnitudes && options.parts.size() <= 1, "adapter",
-          "the adapter of the convolution ", weight.name,
-          " must have no dropout, magnitudes or several parts: got one "
-          "with dropout ",
-          options.dropout, options.magnitudes ? " and magnitudes" : "", "; leave them out");
-  return direct;
+/// Checks the adapter of a convolution or of a layer between blocks, which is s B A alone.
+void check_change(const Parameter& weight, const LowRank& options) {
+  require(options.dropout == 0 && !options.magnitudes && options.parts.size() <= 1, "adapter", "the adapter of ",
+          weight.name, ", a convolution or a layer between blocks, must have no dropout, magnitudes or several parts: ",
+          "got one with dropout ", options.dropout, options.magnitudes ? " and magnitudes" : "", "; leave them out");
 }
 
 void check_low_rank(const Product& product, const Parameter& weight, const LowRank& options) {
-  require(weight.hidden_matrix, "adapter", weight.name,
+  const bool is_convolution = weight.spec.shape.size() == 4;
+  if (is_convolution || weight.between_blocks) check_change(weight, options);
+  if (is_convolution) return;
+  require(weight.hidden_matrix || weight.between_blocks, "adapter", weight.name,
           " must be a matrix inside a block: the loss of a head multiplies with its weight alone; return `product` "
           "unless weight.hidden_matrix");
   require(weight.spec.shape.size() == 2, "adapter", weight.name, " must be a matrix: got ", weight.spec.shape.size(),
@@ -349,20 +345,18 @@ std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> prod
   if (weight.stack) return with_low_rank_of_expert(std::move(product), weight, parameters, options);
   std::vector<LowRankPart> parts = options.parts;
   if (parts.empty()) parts = {{.name = "", .first = 0, .count = weight.spec.shape[0]}};
-  if (weight.spec.shape.size() == 4) {
-    auto direct = direct_of_convolution(product, weight, options);
-    const LowRankPiece piece = declare_piece(weight, parts.front(), parameters, options);
-    if (!weight.value.defined()) return product;
-    return std::make_shared<ConvolutionLowRank>(std::move(direct), piece.a, piece.b, piece.scale, piece.first_output);
-  }
   check_low_rank(*product, weight, options);
   std::vector<LowRankPiece> pieces;
   for (const LowRankPart& part : parts) pieces.push_back(declare_piece(weight, part, parameters, options));
   if (!weight.value.defined()) return product;
+  auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
+  if (direct && weight.spec.shape.size() == 4) {
+    const LowRankPiece& piece = pieces.front();
+    return std::make_shared<ConvolutionLowRank>(std::move(direct), piece.a, piece.b, piece.scale, piece.first_output);
+  }
   LowRankMatrices matrices(std::move(pieces), options, derive_seed(0, concat(weight.own_name(), kAdapter)),
                            parameters.coordinates());
-  if (auto direct = std::dynamic_pointer_cast<const DirectProduct>(product))
-    return std::make_shared<DirectLowRank>(std::move(direct), std::move(matrices));
+  if (direct) return std::make_shared<DirectLowRank>(std::move(direct), std::move(matrices));
   return std::make_shared<GatheredLowRank>(std::move(product), std::move(matrices));
 }
 

@@ -51,9 +51,9 @@ struct LowRank {
 /// holds the weight, this rank still declares the matrices, and `product` is returned unchanged.
 ///
 /// Convolutions:  of a weight [out, in, rows, columns] it declares A [r, in, rows, columns] and B [out, r], and returns
-/// the
-///                product of nn/low_rank_convolution.h. It must be around a DirectProduct; dropout, magnitudes and
-///                several parts are refused.
+///                the product of nn/low_rank_convolution.h around a DirectProduct. A product that gathers blocks gets
+///                that of W + s B A with the inputs of all taps. Dropout, magnitudes and several parts are refused.
+/// Others:        layers between blocks (Parameter::between_blocks) have the limits of convolutions.
 /// Experts:       of a matrix of a stack (Parameter::stack) it declares adapters of the whole stack, A [E, r, in] and
 ///                B [E, out, r], so each expert has its own: "<stack>.adapter_a". They are split over ranks like the
 ///                stack, and multiplied by grouped products; dispatch and traffic do not change. Call it for all
@@ -80,9 +80,9 @@ struct LowRank {
 ///                gathering product 2 r in out for each use of W; dW is computed even if W is frozen. Magnitudes read W
 ///                once more in forward, and make 2 r in out operations. A product without backward makes them once.
 /// Errors ("adapter"): a rank that is not between 1 and the smaller side of a matrix; a weight that is not a hidden
-///                matrix or a convolution; parts that are not whole segments, or overlap; dropout that is not in [0,
-///                1), or around a product that gathers blocks; magnitudes of a weight that trains; parts, dropout or
-///                magnitudes of experts. In forward: dropout outside of a running step.
+///                matrix, a convolution or between blocks; parts that are not whole segments, or overlap; dropout that
+///                is not in [0, 1), or around a product that gathers blocks; magnitudes of a weight that trains; parts,
+///                dropout or magnitudes where they are refused. In forward: dropout outside of a running step.
 std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> product, const Parameter& weight,
                                              Parameters& parameters, const LowRank& options);
 

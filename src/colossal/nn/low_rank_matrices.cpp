@@ -48,6 +48,16 @@ std::pair<uint64_t, TokenPlaces> read_places(const at::Tensor& kept) {
 
 }  // namespace
 
+at::Tensor LowRankPiece::rows_of_a() const {
+  const at::Tensor value = a.value.detach();
+  return value.dim() == 2 ? value : value.permute({0, 2, 3, 1}).flatten(1);
+}
+
+at::Tensor LowRankPiece::as_a(const at::Tensor& rows) const {
+  if (a.value.dim() == 2) return rows;
+  return rows.view({rows.size(0), a.value.size(2), a.value.size(3), -1}).permute({0, 3, 1, 2}).contiguous();
+}
+
 LowRankMatrices::LowRankMatrices(std::vector<LowRankPiece> pieces, const LowRank& options, uint64_t site,
                                  const tensor::MeshCoordinates& coordinates)
     : pieces_(std::move(pieces)), options_(options), site_(site), features_(pieces_.front().a.spec.shape[1]) {
@@ -72,9 +82,9 @@ std::vector<int64_t> LowRankMatrices::first_outputs(std::vector<int64_t> inside)
 }
 
 at::Tensor LowRankMatrices::a() const {
-  if (pieces_.size() == 1) return pieces_.front().a.value.detach();
+  if (pieces_.size() == 1) return pieces_.front().rows_of_a();
   std::vector<at::Tensor> all;
-  for (const LowRankPiece& piece : pieces_) all.push_back(piece.a.value.detach());
+  for (const LowRankPiece& piece : pieces_) all.push_back(piece.rows_of_a());
   return at::cat(all);
 }
 
@@ -121,7 +131,7 @@ at::Tensor LowRankMatrices::widened_gradient(const at::Tensor& narrow, at::Tenso
 void LowRankMatrices::add_to(at::Tensor& weight) const {
   for (const LowRankPiece& piece : pieces_) {
     at::Tensor rows = weight.narrow(0, piece.row, piece.count);
-    ops::matmul_nt_(rows, b_of(piece) * piece.scale, piece.a.value.detach().t(), 1);
+    ops::matmul_nt_(rows, b_of(piece) * piece.scale, piece.rows_of_a().t(), 1);
   }
 }
 
@@ -156,7 +166,7 @@ void LowRankMatrices::append(std::vector<at::Tensor>& own,
   for (const LowRankPiece& piece : pieces_) {
     const OfPiece d = of(piece, first);
     first += piece.rank();
-    own.push_back(d.a);
+    own.push_back(piece.as_a(d.a));
     own.push_back(padded_rows(d.b, piece.own, piece.b.value.size(0)));
     if (piece.m) own.push_back(padded_rows(d.m, piece.own, piece.m->value.size(0)));
   }

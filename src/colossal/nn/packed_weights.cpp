@@ -109,7 +109,8 @@ PackedWeights::PackedWeights(const WeightPacking& packing) : packing_(packing) {
 
 std::shared_ptr<const Product> PackedWeights::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
   const Parameter* const stored = weight.stack ? weight.stack : &weight;
-  if (!weight.stack && weight.spec.shape.size() > 2) return product;  // a convolution
+  const bool is_convolution = !weight.stack && weight.spec.shape.size() > 2;
+  if (is_convolution || weight.between_blocks) return product;
   // A frozen weight may get another form between two calls: with the first matrix of its stack, which another rank may
   // have, or if another set of layers wraps it again.
   auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);

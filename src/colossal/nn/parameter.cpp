@@ -216,6 +216,11 @@ std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight,
   return product;
 }
 
+std::shared_ptr<const Product> Parameters::product_between_blocks(Parameter& weight) {
+  weight.between_blocks = true;
+  return product_for(weight, {std::shared_ptr<void>(), &serial_product()});  // static: never deleted
+}
+
 int64_t Parameters::numel() const {
   int64_t total = 0;
   for (const Parameter& p : list_) total += p.spec.numel();

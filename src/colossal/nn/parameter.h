@@ -93,6 +93,9 @@ struct Parameter {
   /// True if `value` has a shape but no memory yet (without_memory()): a chunk store begins with zeros, and its owner
   /// sets the values afterwards
   bool is_empty = false;
+  /// True if it is the weight of a layer between blocks, such as a nn::Dense, whose product only adapters wrap. The layer
+  /// multiplies with the rows of all shards (tensor::DimSplit::shards)
+  bool between_blocks = false;
   std::string model{};  ///< name of its model (Parameters::Options::model)
 
   /// Returns the rows of Treatment::rows that it has: 0 <= first <= end <= size of dimension 0. {0, 1} for a tensor
@@ -149,9 +152,9 @@ class Parameters {
     bool without_memory = false;
     /// Returns the product of the linear layer with this weight: a wrapper of `product`, or `product` itself. It may
     /// declare parameters and buffers of its own in `parameters`. It is called on every rank, in the order in which
-    /// layers are made, for every weight of layers inside blocks (hidden matrices) and of the logits of language
-    /// models. If another stage of a pipeline holds the weight, weight.value is undefined and the result is not
-    /// multiplied with.
+    /// layers are made, for every weight of layers inside blocks (hidden matrices, convolutions), of layers between
+    /// blocks (Parameter::between_blocks) and of the logits of language models. If another stage of a pipeline holds the
+    /// weight, weight.value is undefined and the result is not multiplied with.
     using ProductOf = std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product,
                                                                    const Parameter& weight, Parameters& parameters)>;
     /// Functions that wrap the products. The first wraps the product of the layout, each other one the previous result.
@@ -216,6 +219,9 @@ class Parameters {
   const Options& options() const { return options_; }
   /// Returns `product` as wrapped by options().products.
   std::shared_ptr<const Product> product_for(const Parameter& weight, std::shared_ptr<const Product> product);
+  /// Returns the product of a layer between blocks, that of one process as adapters wrap it, and marks its weight as
+  /// such.
+  std::shared_ptr<const Product> product_between_blocks(Parameter& weight);
   /// Returns the name of a weight on this rank whose product works without gradients only (Product::has_backward);
   /// empty = none.
   const std::string& forward_only() const { return forward_only_; }

@@ -196,7 +196,9 @@ struct SerialVector : Vector {
 
 struct SerialDense : Dense {
   SerialDense(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
-      : linear(p, name, in, out, o) {}
+      : linear(p, name, in, out, o) {
+    linear.product = p.product_between_blocks(linear.weight);
+  }
   at::Tensor forward(const at::Tensor& x) override { return linear.forward(x); }
   at::Tensor forward(const at::Tensor& x, const Pictures& pictures) override { return linear.forward(x, pictures); }
   SerialLinear linear;
@@ -256,14 +258,17 @@ struct SerialClassifier : LossHead {
 
 struct SerialOutputs : Outputs {
   SerialOutputs(Parameters& p, const std::string& name, int64_t hidden, int64_t out, const LinearOptions& o)
-      : linear(p, name, hidden, out, with_segments(o, {})) {}
+      : linear(p, name, hidden, out, with_segments(o, {})) {
+    if (!o.taps.empty()) linear.product = p.product_between_blocks(linear.weight);
+  }
   at::Tensor forward(const at::Tensor& hidden, const ForwardContext& step) override {
     const bool by_row = cache_of(step) != nullptr;
     if (!by_row && hidden.scalar_type() == linear.weight.value.scalar_type()) return linear.forward(hidden);
     return few_outputs(hidden, linear.weight.value, linear.bias ? linear.bias->value : at::Tensor(), by_row);
   }
   at::Tensor forward(const at::Tensor& hidden, const Pictures& pictures, const ForwardContext&) override {
-    return few_outputs(hidden, linear.weight.value, linear.bias ? linear.bias->value : at::Tensor(), pictures);
+    return few_outputs(*linear.product, hidden, linear.weight.value, linear.bias ? linear.bias->value : at::Tensor(),
+                       pictures);
   }
   SerialLinear linear;
 };

@@ -35,21 +35,23 @@ std::string short_name(const LinearModule& module) {
   return module.is_stack() ? last_name(module.name.substr(0, last)) + module.name.substr(last) : last_name(module.name);
 }
 
+bool draws(const models::ModelShape& shape) { return shape.part<models::DenoiserSizes>().channels > 0; }
+
 /// A model that is declared without memory, and the weights whose products adapters may wrap.
 struct Declared {
   explicit Declared(const models::ModelShape& shape)
-      : parameters({}, {.without_memory = true,
-                        .products = {[this](auto product, const nn::Parameter& weight, nn::Parameters&) {
-                          const bool is_convolution = weight.spec.shape.size() == 4;
-                          if ((weight.hidden_matrix || is_convolution) && !weight.stack) wrapped.push_back(weight.name);
-                          if (weight.stack && weight.stack_index == 0) stacks.push_back(weight.stack);
-                          return product;
-                        }}}) {
+      : parameters({},
+                   {.without_memory = true,
+                    .products = {[this, has_others = draws(shape)](auto product, const nn::Parameter& weight, auto&) {
+                      const bool is_inside = weight.hidden_matrix || weight.spec.shape.size() == 4;
+                      if (!weight.stack && (weight.between_blocks ? has_others : is_inside)) wrapped.push_back(&weight);
+                      if (weight.stack && weight.stack_index == 0) stacks.push_back(weight.stack);
+                      return product;
+                    }}}) {
     nn::SerialLayers layers(parameters);
     models::make_model(shape, layers);
   }
-  std::vector<std::string> wrapped;
-  std::vector<const nn::Parameter*> stacks;
+  std::vector<const nn::Parameter*> wrapped, stacks;
   nn::Parameters parameters;
 };
 
@@ -125,7 +127,8 @@ LinearModule module_of_rows(const Rows& rows) {
                       .weight = rows.parameter->name,
                       .part = {.name = last_name(name), .first = rows.first, .count = 0},
                       .in = shape[1],
-                      .kernel = {shape.begin() + 2, shape.end()}};
+                      .kernel = {shape.begin() + 2, shape.end()},
+                      .between_blocks = rows.parameter->between_blocks};
   add_rows(module, rows);
   return module;
 }
@@ -184,17 +187,17 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
   if (!names.empty())
     for (const nn::ExternalCopy& copy : models::copies_in_folder(shape))
       tied_.emplace(module_of(copy.name), module_of(copy.original));
-  for (const std::string& weight : declared.wrapped) {
+  for (const nn::Parameter* const weight : declared.wrapped) {
     const size_t first = linear_.size();
     for (const Rows& one : rows) {
-      if (one.parameter->name != weight) continue;
+      if (one.parameter != weight) continue;
       const std::string module = module_of(one.tensor);
       if (linear_.size() > first && linear_.back().name == module) {
         add_rows(linear_.back(), one);
         continue;
       }
       for (size_t i = first; i < linear_.size(); ++i)
-        require(linear_[i].name != module, "adapter", "the rows of ", module, " must be neighbours in ", weight,
+        require(linear_[i].name != module, "adapter", "the rows of ", module, " must be neighbours in ", weight->name,
                 " to have an adapter: got rows of ", linear_.back().name, " between them; name its targets without it");
       linear_.push_back(module_of_rows(one));
     }
@@ -202,14 +205,14 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
     if (linear_.size() == first + 1) linear_.back().part.name.clear();
   }
   for (const nn::Parameter* stack : declared.stacks) linear_.push_back(module_of_stack(*stack, names));
-  if (shape.part<models::DenoiserSizes>().channels == 0) return;
-  const std::set<std::string> wrapped(declared.wrapped.begin(), declared.wrapped.end());
+  if (!draws(shape)) return;
+  const std::set<const nn::Parameter*> wrapped(declared.wrapped.begin(), declared.wrapped.end());
   for (const Rows& one : rows) {
     const bool is_text = one.tensor.starts_with(models::kOfTextEncoder);  // has embeddings alone outside its blocks
-    if (is_text || wrapped.contains(one.parameter->name) || !is_merged_layer(one)) continue;
+    if (is_text || wrapped.contains(one.parameter) || !is_merged_layer(one)) continue;
     LinearModule module = module_of_rows(one);
     module.part.name.clear();
-    module.only_merged = true;
+    module.between_blocks = module.only_merged = true;
     simplify_order(module);
     linear_.push_back(std::move(module));
   }
@@ -222,7 +225,7 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
     bool any = false;
     for (size_t i = 0; i < linear_.size(); ++i) {
       const bool is_excepted = except.contains(linear_[i].weight);
-      const bool is_other = linear_[i].is_stack() || linear_[i].is_convolution() || linear_[i].only_merged;
+      const bool is_other = linear_[i].is_stack() || linear_[i].is_convolution() || linear_[i].between_blocks;
       if (pattern == kAllLinear ? is_excepted || is_other : !names_module(pattern, linear_[i].name)) continue;
       require(!is_excepted, "adapter", linear_[i].name,
               " must have an adapter or be trained whole, not both: got it in ", key,

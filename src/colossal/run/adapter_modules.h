@@ -43,8 +43,10 @@ struct LinearModule {
   int64_t experts = 0;                   ///< 0 = no stack
   std::vector<ExpertMatrix> apart = {};  ///< for a stack: each expert's matrices in folders that store experts apart
   std::vector<int64_t> kernel = {};      ///< rows and columns of the kernel of a convolution; empty = a linear layer
-  /// True = its product is not wrapped, so that adapters of it can be merged, but not trained: a layer between blocks
-  /// of a model that draws
+  /// True = a layer between blocks of a model that draws (nn::Parameter::between_blocks)
+  bool between_blocks = false;
+  /// True = its product is not wrapped, so that adapters of it can be merged, but not trained: such a layer, if it reads
+  /// patches or makes outputs of tokens
   bool only_merged = false;
   std::vector<int64_t> order = {};  ///< row of the folder's tensor for each of its outputs; empty = they are the same
 
@@ -72,13 +74,13 @@ class AdapterModules {
   /// in several parts of this library's weight.
   explicit AdapterModules(const models::ModelShape& shape);
 
-  /// The linear layers and convolutions whose products adapters wrap: all inside the blocks, except routers. The
-  /// modules of one weight follow each other, in the order of its outputs. Stacks of experts follow, and of a model
-  /// that draws all further layers (LinearModule::only_merged).
+  /// The linear layers and convolutions whose products adapters wrap: all inside the blocks, except routers, and those
+  /// between blocks of a model that draws. The modules of one weight follow each other, in the order of its outputs.
+  /// Stacks of experts follow, and of a model that draws all further layers (LinearModule::only_merged).
   const std::vector<LinearModule>& linear() const { return linear_; }
 
   /// Returns the indices in linear() that the patterns select, ascending. "all-linear" selects all but experts,
-  /// convolutions, layers that are only merged and `except`, which names parameters.
+  /// convolutions, layers between blocks and `except`, which names parameters.
   /// Errors ("adapter"): a pattern that selects nothing, or a module of `except`. `key` names the key of the config.
   std::vector<size_t> selected(const char* key, const std::vector<std::string>& patterns,
                                const std::set<std::string>& except) const;

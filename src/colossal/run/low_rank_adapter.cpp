@@ -27,12 +27,15 @@ const std::vector<std::string> kAttentionTargets{"to_q", "to_k", "to_v", "to_out
     kTextTargets{"q_proj", "k_proj", "v_proj", "out_proj"};
 
 void check_trains(const LowRankKeys& keys, const LinearModule& module) {
-  require(!module.only_merged, "adapter", "adapters of layers between blocks can be merged, but not trained: got ",
-          module.name, " in adapter.targets; name layers inside the blocks, such as to_q, ff.net.0.proj or conv1");
-  require(!module.is_convolution() || (keys.kind == "lora" && keys.dropout == 0), "adapter",
-          "adapters of convolutions must be of adapter.kind = \"lora\" with adapter.dropout = 0: got kind ", keys.kind,
-          " and dropout ", keys.dropout, " for ", module.name,
-          "; change them, or name adapter.targets without convolutions");
+  require(!module.only_merged, "adapter", "adapters of patches and of outputs can be merged, but not trained: got ",
+          module.name, " in adapter.targets; name other layers, such as to_q or ff.net.0.proj");
+  const bool changes_alone = module.is_convolution() || module.between_blocks;
+  require(
+      !changes_alone || (keys.kind == "lora" && keys.dropout == 0), "adapter",
+      "adapters of convolutions and of layers between blocks must be of adapter.kind = \"lora\" with adapter.dropout "
+      "= 0: got kind ",
+      keys.kind, " and dropout ", keys.dropout, " for ", module.name,
+      "; change them, or name adapter.targets without it");
 }
 
 /// Checks the adapters of a model with its text encoder within it, and of one without.

@@ -13,9 +13,9 @@
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/features.h"
+#include "colossal/nn/field_linear.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
-#include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
@@ -97,9 +97,7 @@ class Conditioning {
       : part_(make.field_part()),
         shift_(static_cast<double>(s.own.as<DitSizes>().freq_shift)),
         dtype_(make.parameters().options().dtype),
-        weight_(make.vector("time.linear_1.weight", {s.hidden, kTimeFeatures},
-                            {.init = nn::Init::normal(kDeviation), .decay = true})),
-        bias_(make.vector("time.linear_1.bias", {s.hidden}, {})),
+        first_(make, "time.linear_1", kTimeFeatures, s.hidden, kDeviation),
         second_(make.dense("time.linear_2", s.hidden, s.hidden, {.deviation = kDeviation})),
         classes_(make.vector("classes.weight", {s.own.as<DitSizes>().classes + 1, s.hidden},
                              {.features = 1, .init = nn::Init::normal(kDeviation), .decay = true})) {}
@@ -107,7 +105,7 @@ class Conditioning {
   at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
     const at::Tensor times = part_(batch.field("times"), step).to(at::promote_types(dtype_, at::kFloat));
     const at::Tensor x = nn::time_sinusoids(times, kTimeFeatures, {.cosines_first = true, .shift = shift_}).to(dtype_);
-    const at::Tensor of_time = second_->forward(at::silu(nn::linear(x, weight_->value(), bias_->value())));
+    const at::Tensor of_time = second_->forward(at::silu(first_.forward(x)));
     return of_time + nn::lookup(classes_->value(), part_(batch.field("classes"), step));
   }
 
@@ -115,7 +113,7 @@ class Conditioning {
   nn::FieldPart part_;
   double shift_;
   at::ScalarType dtype_;
-  std::unique_ptr<nn::Vector> weight_, bias_;
+  nn::FieldLinear first_;
   std::unique_ptr<nn::Dense> second_;
   std::unique_ptr<nn::Vector> classes_;
 };

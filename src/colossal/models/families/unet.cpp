@@ -14,14 +14,13 @@
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/convolution.h"
 #include "colossal/nn/features.h"
+#include "colossal/nn/field_linear.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
-#include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/nn/sinusoids.h"
-#include "colossal/nn/vector.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/group_norm.h"
 
@@ -296,23 +295,21 @@ class Conditioning {
       : part_(make.field_part()),
         dtype_(make.parameters().options().dtype),
         sinusoids_(own.features.front()),
-        weight_(make.vector("time.linear_1.weight", {condition_features(own), sinusoids_},
-                            {.init = nn::Init::normal(of_inputs(sinusoids_)), .decay = true})),
-        bias_(make.vector("time.linear_1.bias", {condition_features(own)}, {})),
+        first_(make, "time.linear_1", sinusoids_, condition_features(own), of_inputs(sinusoids_)),
         second_(make.dense("time.linear_2", condition_features(own), condition_features(own),
                            {.deviation = of_inputs(condition_features(own))})) {}
 
   at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
     const at::Tensor times = part_(batch.field("times"), step).to(at::promote_types(dtype_, at::kFloat));
     const at::Tensor x = nn::time_sinusoids(times, sinusoids_, {.cosines_first = true}).to(dtype_);
-    return second_->forward(at::silu(nn::linear(x, weight_->value(), bias_->value())));
+    return second_->forward(at::silu(first_.forward(x)));
   }
 
  private:
   nn::FieldPart part_;
   at::ScalarType dtype_;
   int64_t sinusoids_;
-  std::unique_ptr<nn::Vector> weight_, bias_;
+  nn::FieldLinear first_;
   std::unique_ptr<nn::Dense> second_;
 };
 

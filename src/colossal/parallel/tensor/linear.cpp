@@ -211,16 +211,24 @@ TensorDense::TensorDense(nn::Parameters& p, std::shared_ptr<const Layout> layout
       weight_(p, *layout, name + ".weight", o.weight_sizes(out, in), layout->outside,
               {.features = 1, .segments = o.segments, .init = nn::Init::normal(o.deviation), .decay = true}) {
   if (o.bias) bias_.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
+  product_ = p.product_between_blocks(weight_.parameter());
 }
 
 at::Tensor TensorDense::forward(const at::Tensor& x) {
-  if (features_.size() == 1) return nn::linear(x, weight_.value(), bias_ ? bias_->value() : at::Tensor());
-  return complete(nn::linear(x, weight_.value(), {}));
+  const auto product = [&](const at::Tensor& bias) {
+    return nn::linear(x, weight_.value(), bias, nullptr, {}, *product_);
+  };
+  if (features_.size() == 1) return product(bias_ ? bias_->value() : at::Tensor());
+  return complete(product({}));
 }
 
 at::Tensor TensorDense::forward(const at::Tensor& x, const nn::Pictures& pictures) {
-  if (features_.size() == 1) return nn::convolved(x, weight_.value(), bias_ ? bias_->value() : at::Tensor(), pictures);
-  return complete(nn::convolved(x, weight_.value(), {}, pictures));
+  const auto product = [&](const at::Tensor& bias) {
+    const at::Tensor weight = weight_.value();
+    return nn::convolved(*product_, x, weight, bias, weight.size(0), pictures);
+  };
+  if (features_.size() == 1) return product(bias_ ? bias_->value() : at::Tensor());
+  return complete(product({}));
 }
 
 at::Tensor TensorDense::complete(const at::Tensor& share) const {
@@ -236,6 +244,7 @@ TensorOutputs::TensorOutputs(nn::Parameters& p, std::shared_ptr<const Layout> la
   if (o.bias)
     bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{out}, layout_->outside,
                   Table::Options{.features = -1});
+  if (!o.taps.empty()) product_ = p.product_between_blocks(weight_.parameter());
 }
 
 at::Tensor TensorOutputs::summed(const std::function<at::Tensor(const at::Tensor& bias)>& product) const {
@@ -252,8 +261,8 @@ at::Tensor TensorOutputs::own(const at::Tensor& hidden, bool by_row) const {
 
 at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::Pictures& pictures,
                                   const nn::ForwardContext& step) {
-  const at::Tensor here =
-      summed([&](const at::Tensor& bias) { return nn::few_outputs(hidden, weight_.value(), bias, pictures); });
+  const at::Tensor here = summed(
+      [&](const at::Tensor& bias) { return nn::few_outputs(*product_, hidden, weight_.value(), bias, pictures); });
   return joined(*layout_, layout_->outside, here, step);
 }
 

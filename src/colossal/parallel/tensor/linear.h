@@ -128,6 +128,7 @@ class TensorDense : public nn::Dense {
   comm::Group& features_;
   Table weight_;
   std::optional<Table> bias_;
+  std::shared_ptr<const nn::Product> product_;  // that of one process, perhaps with an adapter
 };
 
 /// A layer with a few outputs per token: nn::Outputs, and the logits of a classifier. Each rank multiplies its features
@@ -158,6 +159,7 @@ class TensorOutputs : public nn::Outputs {
   std::shared_ptr<const Layout> layout_;
   Table weight_;
   std::optional<Table> bias_;
+  std::shared_ptr<const nn::Product> product_;  // of a convolution, as that of a TensorDense
 };
 
 /// The linear layers of latent attention. Every rank has the latents of its tokens whole, and projects its own heads
