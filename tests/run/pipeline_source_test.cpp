@@ -8,6 +8,11 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/json.h"
+#include "colossal/checkpoint/manifest.h"
+#include "colossal/models/clip_text_within.h"
+#include "colossal/run/adapter_source.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/program.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -135,6 +140,32 @@ TEST_F(PipelineSources, TakeTheDefaultsOfTheFolderOfARun) {
   EXPECT_EQ(second.tokenizer, folder + "/tokenizer");
   EXPECT_EQ(second.keys.target, "v");
   EXPECT_EQ(second.keys.guidance, 2);
+}
+
+// A run that trained adapters of both parts names both.
+TEST_F(PipelineSources, AreComparedWithTheBaseOfAdaptersPartByPart) {
+  const std::string folder = write_pipeline(), text = "sd/text_encoder/model.safetensors";
+  folder_.write("sd/unet/diffusion_pytorch_model.safetensors", "unet");
+  folder_.write(text, "text");
+  const models::ModelShape unet = preset("sd-1.5-tiny"), encoder = preset("clip-text-tiny");
+  const AdapterSource adapters{.path = "lora", .checkpoint = folder_ / "step"};
+  const auto refusal = [&](const std::string& part, const models::ModelShape& shape) {
+    return test::thrown_message([&] { check_same_base(adapters, {.path = folder + part, .shape = shape}); });
+  };
+  for (const bool trains_text : {true, false}) {
+    const models::ModelShape trained = trains_text ? models::with_text_encoder(unet, encoder) : unet;
+    checkpoint::Manifest manifest;
+    manifest.progress = {{kBaseChecksum, checksum_of_base(folder, trained, built_in())}};
+    std::filesystem::create_directories(folder_ / "step");
+    manifest.write(folder_ / "step/manifest.json");
+    EXPECT_EQ(refusal("/unet", unet), "");
+    EXPECT_EQ(refusal("", unet), "");
+    EXPECT_EQ(refusal("/text_encoder", encoder), "");
+    folder_.write(text, "other");
+    EXPECT_EQ(refusal("/unet", unet), "");
+    if (trains_text) EXPECT_THAT(refusal("/text_encoder", encoder), HasSubstr("got other weights in " + folder));
+    folder_.write(text, "text");
+  }
 }
 
 TEST_F(PipelineSources, RefusePartsThatDoNotFit) {

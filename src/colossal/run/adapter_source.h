@@ -32,7 +32,8 @@ struct AdapterSource {
 ///        checkpoint. Errors of checkpoint::PeftFolder.
 AdapterSource open_adapters(const std::string& folder);
 
-/// Returns the checksum of the base on which the adapters of a run were trained (checksum_of()); "" = it is unknown.
+/// Returns the checksum of the base on which the adapters of a run were trained (checksum_of_base()); "" = it is
+/// unknown.
 std::string base_checksum_of(const AdapterSource& source);
 
 /// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from` and `base`. Those

@@ -25,6 +25,7 @@
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_source.h"
@@ -33,6 +34,7 @@
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/objectives/diffusion/pipeline_folder.h"
 #include "colossal/run/program.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/run/resolve_shape.h"
@@ -354,8 +356,17 @@ ModelSource base_of(const ModelSource& run) {
   return {.path = run.from, .shape = run.shape, .is_preset = run.from.empty()};
 }
 
+std::string checksum_of_base(const std::string& from, const models::ModelShape& shape, const Program& program) {
+  const std::string own = checksum_of(find_source(from, program));
+  if (models::text_encoder_blocks(shape) == 0) return own;
+  return concat(own, ",", checksum_of({.path = read_pipeline(from).at(models::kTextEncoderPart).folder}));
+}
+
 void check_same_base(const AdapterSource& adapters, const ModelSource& base) {
-  const std::string trained_on = base_checksum_of(adapters);
+  const std::string all = base_checksum_of(adapters);
+  const size_t end = std::min(all.find(','), all.size());
+  const bool is_text_encoder = base.shape.part<models::TextEncoderSizes>().features > 0;
+  const std::string trained_on = is_text_encoder ? all.substr(std::min(end + 1, all.size())) : all.substr(0, end);
   require(trained_on.empty() || trained_on == checksum_of(base), "run", "the adapters of ", adapters.path,
           " must be put onto the base on which they were trained: got other weights in ", base.path,
           "; name that base");

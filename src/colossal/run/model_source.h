@@ -85,12 +85,17 @@ std::string newest_checkpoint(const std::string& folder, const checkpoint::StepF
 /// Returns the base of a run with adapters: the source of the values that its checkpoints leave out.
 ModelSource base_of(const ModelSource& run);
 
-/// Checks that a base has the weights on which the adapters of a run were trained (base_checksum_of()); a base that is
-/// unknown passes. Time: that of checksum_of(). Errors ("run"): it has others.
-void check_same_base(const AdapterSource& adapters, const ModelSource& base);
-
-/// Key in the progress of checkpoints that have adapters alone: checksum_of() their base.
+/// Key in the progress of checkpoints that have adapters alone: checksum_of_base().
 inline constexpr char kBaseChecksum[] = "base";
+
+/// Returns checksum_of() model.from = `from`. For a model of `shape` with its text encoder within it, that of the
+/// encoder of the pipeline follows, behind a comma. Time and errors: those of checksum_of().
+std::string checksum_of_base(const std::string& from, const models::ModelShape& shape, const Program& program);
+
+/// Checks that a base, the model that draws or its text encoder, has the weights on which the adapters of a run were
+/// trained (base_checksum_of()); a base that is unknown passes. Time: that of checksum_of(). Errors ("run"): it has
+/// others.
+void check_same_base(const AdapterSource& adapters, const ModelSource& base);
 
 /// Checks that `from` is there, from which a run has the values that its checkpoints leave out. Errors ("run"): it is
 /// not.

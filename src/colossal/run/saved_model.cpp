@@ -98,9 +98,7 @@ AdapterSource open_choice(const AdapterChoice& choice, const ModelSource& about,
   source.scale = choice.scale;
   source.uses_average = loading.uses_average;
   add_notice_of_average(source.checkpoint, loading, notices);
-  const bool is_text_encoder = about.shape.part<models::TextEncoderSizes>().features > 0;
-  // Of a pipeline, the model that draws is compared with the base.
-  if (is_first && !source.peft && !is_text_encoder) check_same_base(source, about);
+  if (is_first && !source.peft) check_same_base(source, about);
   return source;
 }
 

@@ -156,7 +156,7 @@ class Trainer {
   void import_originals(const std::string& model);
   /// Loads the adapters of adapter.from.
   void import_adapters();
-  /// Returns run::checksum_of() model.from if checkpoints leave its values out, the same on every rank; "" = they do
+  /// Returns run::checksum_of_base() if checkpoints leave its values out, the same on every rank; "" = they do
   /// not. Collective. Time: rank 0 reads the files.
   std::string checksum_of_base();
   /// Returns the weights of a model of the run; "" = the main one.

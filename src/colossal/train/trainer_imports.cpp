@@ -119,7 +119,7 @@ std::string Trainer::checksum_of_base() {
   comm::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
     const auto busy = world_.busy("computing the checksum of " + config_.model.from);
-    checksum = run::checksum_of(run::find_source(config_.model.from, options_.program));
+    checksum = run::checksum_of_base(config_.model.from, engine_->model().shape, options_.program);
   });
   return comm::broadcast_text(all_ranks(), at::kCPU, 0, checksum);
 }
