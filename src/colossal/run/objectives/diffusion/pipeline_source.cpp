@@ -67,10 +67,11 @@ void set_autoencoder(PipelineSource& source, const std::string& from) {
           source.sizes.channels, " channels of the model: got ", sizes.channels, "; name another autoencoder, or set ",
           "vae.from = \"none\" for a model of pixels");
   source.factor = sizes.factor;
-  if (vae.is_preset)
-    source.notices.push_back(concat("the autoencoder ", source.vae,
+  const std::string notice = concat("the autoencoder ", source.vae,
                                     " has random weights: losses are real, but pictures show nothing; set vae.from to "
-                                    "the folder or run of a trained one"));
+                                    "the folder or run of a trained one");
+  std::erase(source.notices, notice);  // of the run from which this one starts
+  if (vae.is_preset) source.notices.push_back(notice);
 }
 
 /// Sets the sampler that draws if nobody names one.
