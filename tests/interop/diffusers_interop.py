@@ -53,8 +53,12 @@ def randomly(model, seed):
     return model.eval()
 
 
+def distance(got, wanted):
+    return (got.double() - wanted.double()).abs().max().item() / wanted.abs().max().item()
+
+
 def close(name, got, wanted, limit):
-    off = (got.double() - wanted.double()).abs().max().item() / wanted.abs().max().item()
+    off = distance(got, wanted)
     assert got.shape == wanted.shape and off <= limit, (name, got.shape, wanted.shape, off, limit)
     print(name, "agrees within", off)
 
@@ -64,11 +68,11 @@ def lifted(model):
     return model.double()
 
 
-def probe(folder, batch, dtype):
+def probe(folder, batch, dtype, *adapters):
     save_file({name: x.contiguous() for name, x in batch.items()}, interop.temp_dir / "batch.safetensors")
     out = interop.temp_dir / "results.safetensors"
     done = subprocess.run([os.environ["COLOSSAL_PICTURE_PROBE"], folder, interop.temp_dir / "batch.safetensors", out,
-                           dtype], capture_output=True, text=True, timeout=300)
+                           dtype, *adapters], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return load_file(out)
 
@@ -256,10 +260,10 @@ def written_back():
         print(name, "is written back bit for bit")
 
 
-def with_adapters(model, targets):
-    """Gives a UNet adapters of random values, whose rank and alpha differ."""
+def with_adapters(model, targets, alpha=6):
+    """Gives a model adapters of rank 4 and of random values."""
     from peft import LoraConfig
-    model.add_adapter(LoraConfig(r=4, lora_alpha=6, target_modules=targets, init_lora_weights=False))
+    model.add_adapter(LoraConfig(r=4, lora_alpha=alpha, target_modules=targets, init_lora_weights=False))
     return model
 
 
@@ -304,7 +308,8 @@ def adapters():
     interop.colossal("train", interop.source_dir / "examples/sd_lora.toml", f"--run.folder={run}",
                      f"--model.from={folder}", "--data.path=builtin-shapes:16", "--data.held_out=0",
                      "--data.size=16,16", "--adapter.alpha=6",
-                     '--adapter.targets=["to_q", "to_out.0", "ff.net.0.proj", "conv1", "conv2", "q_proj", "fc2"]',
+                     '--adapter.targets=["to_q", "to_out.0", "ff.net.0.proj", "conv1", "conv2", "proj_in", "conv_shortcut", '
+                     '"q_proj", "fc2"]',
                      "--adapter.text_encoder=true",
                      "--training.steps=3", "--training.batch_size=4", "--training.evaluate_every=0",
                      "--optimizer.warmup_steps=0", "--optimizer.learning_rate=0.1")
@@ -336,8 +341,47 @@ def adapters():
     print("our adapters merged into both models are off by", np.abs(ours - wanted).max())
 
 
+def gradients():
+    """Compares the loss and the gradients of adapters of both models, with layers between blocks, with peft's."""
+    from peft.utils import get_peft_model_state_dict
+    again = diffusers.StableDiffusionPipeline.from_pretrained(folder, safety_checker=None)
+    torch.manual_seed(13)
+    # The rank as alpha: without the header, alphas are the ranks.
+    of_unet = ["to_q", "to_k", "ff.net.0.proj", "conv1", "proj_in", "linear_2", "conv_in", "conv_out"]
+    with_adapters(again.unet, of_unet, 4)
+    with_adapters(again.text_encoder, ["q_proj", "fc2"], 4)
+    saved = interop.temp_dir / "lora-of-both"
+    diffusers.StableDiffusionPipeline.save_lora_weights(
+        saved, unet_lora_layers=get_peft_model_state_dict(again.unet),
+        text_encoder_lora_layers=get_peft_model_state_dict(again.text_encoder))
+    batch = {"noised": torch.randn(2, 4, 5, 7), "times": torch.tensor([500.0, 20.0]),
+             "weights": torch.randn(2, 4, 5, 7),
+             "ids": whole.tokenizer(["a red circle", "horse"], padding="max_length", return_tensors="pt").input_ids}
+    for dtype, limit in ((torch.float32, 1e-4), (torch.float64, 1e-9)):
+        parts = {"text_encoder.": again.text_encoder.to(dtype), "": again.unet.to(dtype)}
+        typed = {key: x.to(dtype) if x.is_floating_point() else x for key, x in batch.items()}
+        got = probe(folder, typed, "float" if dtype == torch.float32 else "double", saved)
+        states = again.text_encoder(typed["ids"]).last_hidden_state
+        loss = (again.unet(typed["noised"], typed["times"], encoder_hidden_states=states).sample *
+                typed["weights"]).sum()
+        again.unet.zero_grad(), again.text_encoder.zero_grad()
+        loss.backward()
+        close(f"loss with adapters {dtype}", got["loss"], loss.detach(), limit)
+        wanted = {(part + name).replace(".default.weight", ""): x.grad for part, model in parts.items()
+                  for name, x in model.named_parameters() if "lora_" in name}
+        assert len(wanted) == len(got) - 1 and any("text_encoder" in name for name in wanted), (len(wanted), len(got))
+        offs = {}
+        for name, gradient in wanted.items():
+            if name not in got:  # transformers 5 lacks the word in names
+                name = name.replace("text_encoder.", "text_encoder.text_model.")
+            offs[name] = distance(got[name].reshape(gradient.shape), gradient)
+        assert max(offs.values()) <= limit, {name: off for name, off in offs.items() if off > limit}
+        print("gradients of", len(offs), "matrices agree within", max(offs.values()))
+
+
 parts()
 drawings()
 written_back()
 from_pictures()
 adapters()
+gradients()

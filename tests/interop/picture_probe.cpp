@@ -1,27 +1,39 @@
 // Runs the models of picture pipelines from folders, for the script that compares them with diffusers.
 //
-// Usage: colossal_picture_probe FOLDER BATCH OUT DTYPE
+// Usage: colossal_picture_probe FOLDER BATCH OUT DTYPE [ADAPTERS]
 //   reads the folder of one part and BATCH, a safetensors file, and writes OUT, a safetensors file:
 //     noised, times and text or classes -> predicted        (a denoiser)
 //     pixels -> moments, latents -> decoded                 (an autoencoder)
 //     with `tiles` (of any value) too -> means, decoded     (the same in tiles)
 //     ids -> states, and pooled                             (a text encoder)
 //   DTYPE: float or double, of weights and results.
+//   With ADAPTERS, a file of a pipeline, FOLDER is that pipeline, and it writes the gradients of the adapters of both
+//   parts: noised, times, ids and weights -> loss, the sum of weights times what is predicted, and lora_A and lora_B of
+//   each module.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cstdio>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_tiles.h"
+#include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/registry.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/run/adapter_source.h"
+#include "colossal/run/adapter_weights.h"
+#include "colossal/run/low_rank_adapter.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/tensor/batch.h"
 
@@ -83,15 +95,54 @@ Tensors results_of(distributed::DistributedModel& model, const Tensors& given) {
           {"decoded", models::decoded(own, given.at("latents"))}};
 }
 
+/// Returns the gradients of the adapters of a denoiser with its text encoder within it.
+Tensors gradients_of(const std::string& folder, const std::string& adapters, const Tensors& given, at::ScalarType dtype,
+                     comm::Mesh& mesh) {
+  using tensor::Dim;
+  const models::Registry& registry = models::built_in();
+  const auto shape_in = [&](const char* part) { return registry.shape_of(checkpoint::read_config(folder + part)); };
+  const models::ModelShape shape = models::with_text_encoder(shape_in("/unet"), shape_in("/text_encoder"));
+  const run::AdapterSource source = run::open_adapters(adapters);
+  const nn::Adapter adapter = run::low_rank_adapter(run::keys_of(source, shape), shape);
+  nn::Parameters parameters({}, {.dtype = dtype, .treatment = adapter.treatment, .products = {adapter.product}});
+  nn::SerialLayers layers(parameters);
+  const models::Model model = models::make_model(shape, layers);
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const nn::Parameter& p : parameters) tensors.push_back({p.name, p.value.detach(), p.spec});
+  run::read_source({.path = folder, .shape = shape}, parameters, tensors, mesh, "");
+  const run::AdapterWeights weights = run::read_adapters(source, shape, mesh);
+  run::fill_adapters(weights, shape, parameters, tensors, mesh);
+  tensor::Batch batch;
+  batch.add("noised", {given.at("noised"), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  batch.add("times", {given.at("times"), {Dim::Row}});
+  batch.add("ids", {given.at("ids"), {Dim::Row, Dim::Other}});
+  const nn::ForwardContext step = nn::step_of(batch);
+  const at::AutoGradMode with_gradients(true);
+  const models::States end = models::run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, {}, step);
+  const at::Tensor loss = (models::predicted_picture(shape, end.at(0), *step.batch) * given.at("weights")).sum();
+  loss.backward();
+  Tensors results{{"loss", loss.detach()}};
+  for (const run::AdapterLayer& layer : weights.layers) {
+    const auto gradient = [&](char matrix) {
+      return parameters.at(run::matrix_name(layer.module, matrix)).value.grad();
+    };
+    results[layer.module.name + ".lora_A"] = gradient('a');
+    results[layer.module.name + ".lora_B"] = layer.module.theirs(gradient('b'));
+  }
+  return results;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 5) return std::fprintf(stderr, "usage: colossal_picture_probe FOLDER BATCH OUT DTYPE\n"), 2;
+  if (count != 5 && count != 6)
+    return std::fprintf(stderr, "usage: colossal_picture_probe FOLDER BATCH OUT DTYPE [ADAPTERS]\n"), 2;
   try {
     const at::ScalarType dtype = words[4] == std::string("double") ? at::kDouble : at::kFloat;
     comm::run_ranks(1, [&](comm::World& world) {
       const at::NoGradGuard no_grad;
       comm::Mesh mesh(world, {});
+      if (count == 6) return write(words[3], gradients_of(words[1], words[5], read(words[2], dtype), dtype, mesh));
       const run::SavedModel saved =
           run::load_model(words[1], mesh, {}, at::kCPU, {.tokenizer = "none", .dtype = dtype});
       write(words[3], results_of(*saved.model, read(words[2], dtype)));
