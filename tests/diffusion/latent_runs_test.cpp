@@ -10,6 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/memory/account.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "support/layouts.h"
@@ -72,6 +73,26 @@ TEST_F(LatentRuns, TrainAdaptersOfEachLayerInEveryLayout) {
        {Flags{"--parallel.tensor.size=4", "--parallel.tensor.mode=2d"},
         Flags{"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2", "--memory.recompute=block"}})
     test::expect_near(course(layout), want, testing::PrintToString(layout));
+}
+
+// The run takes the parts of its base, too. Adapters that have hardly moved leave its loss as it was.
+TEST_F(LatentRuns, TrainAdaptersOnARun) {
+  const run::Config base = latent_config("base");
+  train(base);
+  const run::Config adapted =
+      run::read_given_config(
+          test::source_dir() + "/examples/sd_lora.toml",
+          {"--run.folder=" + (folder_ / "adapted"), "--run.device=cpu", "--run.matmul=mkl", "--precision.mode=fp64",
+           "--model.from=" + base.run.folder, "--data.path=" + base.data.path, "--data.held_out=0.2",
+           "--data.latents=" + (shared() / "latents"), "--adapter.rank=2", "--optimizer.learning_rate=1e-30",
+           "--training.batch_size=4", "--training.steps=1", "--training.evaluate_batches=1",
+           "--training.evaluate_every=1"})
+          .config;
+  train(adapted);
+  test::expect_near(metric(adapted, "eval_loss"), metric(base, "eval_loss"), "the loss of the base");
+  const run::PipelineSource source = find_pipeline(adapted.run.folder, program(), "draw");
+  EXPECT_EQ(source.vae, vae());
+  EXPECT_EQ(source.text_encoder, "clip-text-tiny");
 }
 
 // Pictures of two shapes, in two buckets.
