@@ -4,15 +4,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/memory/account.h"
 #include "colossal/plan/profile.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
+#include "predict/small_runs.h"
 
 namespace colossal::predict::drawing_plan_test {
 namespace {
@@ -25,9 +33,51 @@ run::PipelineSource pipeline_of(const std::string& preset) {
   return source;
 }
 
+DrawingPlan planned(const std::string& preset, const DrawnWork& work, const DrawnLoading& loading,
+                    const plan::Profile& profile) {
+  return plan_drawing(pipeline_of(preset), work, loading, profile, run::built_in());
+}
 DrawingPlan planned(const std::string& preset, const DrawnWork& work, const DrawnLoading& loading = {},
                     const char* cluster = "rtx-3060") {
-  return plan_drawing(pipeline_of(preset), work, loading, plan::find_profile(cluster), run::built_in());
+  return planned(preset, work, loading, plan::find_profile(cluster));
+}
+
+/// A machine that its ranks share.
+plan::Profile machine() {
+  plan::Profile profile = small_cluster(kAmple);
+  profile.device.shared = true;
+  profile.disk = {.read = 1e7, .write = 1e7};
+  return profile;
+}
+
+/// The most bytes of any rank, as accounts of tensors count them.
+struct Measured {
+  int64_t kept = 0;                ///< of the parts that are loaded
+  int64_t text = 0, decoding = 0;  ///< beside these, while they read a caption and decode a picture
+};
+
+/// Measures ranks that share the rows of a picture of that many cells.
+Measured measured(const run::PipelineSource& source, int ranks, bool streams, const ops::PictureSize& cells) {
+  Measured most;
+  std::mutex mutex;
+  comm::run_ranks(ranks, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", ranks)});
+    memory::Account account;
+    diffusion::PipelineParts parts(source, world, at::kCPU, {{}, streams}, run::built_in());
+    const int64_t kept = account.usage().total;
+    const auto peak_of = [&](const auto& work) {
+      account.reset_peaks();
+      work();
+      return account.usage().peak_total - kept;
+    };
+    const int64_t text = peak_of([&] { parts.told("a star", /*clip_skip=*/0); }),
+                  decoding = peak_of([&] {
+                    parts.pixels(at::zeros({1, source.sizes.channels, cells.height, cells.width}), false, &mesh.all());
+                  });
+    const std::lock_guard lock(mutex);
+    most = {std::max(most.kept, kept), std::max(most.text, text), std::max(most.decoding, decoding)};
+  });
+  return most;
 }
 
 TEST(DrawingPlan, CountsThePartsOfStableDiffusion) {
@@ -75,6 +125,52 @@ TEST(DrawingPlan, CountsRowsRanksAndTravellingWeights) {
   DrawnLoading streamed;
   streamed.memory.device = int64_t{3} << 20;
   EXPECT_LE(planned("dit-tiny", guided, streamed).parts.at(0).weights, streamed.memory.device);
+}
+
+// The parts beside the model: the text encoder stays unless weights stream, and ranks share the rows of the picture.
+// Buffers that operators and transports take for themselves are missing in plans.
+TEST(DrawingPlan, HasTheMemoryOfTheDrawing) {
+  constexpr ops::PictureSize kCells{32, 24};
+  const auto near = [](int64_t bytes) { return testing::AllOf(testing::Ge(bytes * 6 / 10), testing::Le(bytes)); };
+  for (const bool streams : {false, true}) {
+    const int ranks = streams ? 1 : 2;
+    DrawnLoading loading;
+    loading.layout.data = ranks;
+    if (streams) loading.memory.host = int64_t{1} << 30;
+    const DrawingPlan plan = planned("sd-1.5-tiny", {.cells = kCells, .is_guided = false}, loading, machine());
+    const Measured real = measured(pipeline_of("sd-1.5-tiny"), ranks, streams, kCells);
+    const DrawnPart &text = plan.parts.at(0), &model = plan.parts.at(1), &decoder = plan.parts.at(2);
+    const int64_t of_text = text.peak_bytes - (streams ? 0 : text.weights),
+                  of_decoding = decoder.peak_bytes - decoder.weights;
+    EXPECT_EQ(real.kept, decoder.weights + (streams ? 0 : text.weights));
+    EXPECT_THAT(of_text, near(real.text)) << streams;
+    EXPECT_THAT(of_decoding, near(real.decoding)) << streams;
+    EXPECT_EQ(plan.peak_bytes,
+              real.kept + model.weights + std::max({of_text, of_decoding, model.peak_bytes - model.weights}));
+  }
+}
+
+TEST(DrawingPlan, SharesRowsAmongRanksWithoutPictures) {
+  const auto decoder = [](int64_t count) {
+    DrawnLoading loading;
+    loading.layout.data = 2;
+    return planned("sd-1.5-tiny", {.cells = {16, 16}, .count = count, .is_guided = false}, loading, machine())
+        .parts.at(2);
+  };
+  EXPECT_LT(decoder(1).peak_bytes, decoder(3).peak_bytes) << "only the third is shared";
+}
+
+TEST(DrawingPlan, HoldsWeightsInTheBudgetOfTheHost) {
+  const DrawnWork work{.cells = {16, 16}};
+  DrawnLoading streamed;
+  streamed.memory.host = int64_t{3} << 20;
+  streamed.memory.disk = "disk";
+  const DrawingPlan all = planned("dit-tiny", work, {}, machine()),
+                    some = planned("dit-tiny", work, streamed, machine());
+  EXPECT_LE(some.parts.at(0).weights, streamed.memory.host);
+  EXPECT_GT(some.step_seconds, all.step_seconds) << "the disk is read";
+  streamed.memory.device = streamed.memory.host;
+  EXPECT_THROW(planned("dit-tiny", work, streamed, machine()), Error) << "the machine has no other memory";
 }
 
 TEST(DrawingPlan, SharesThePassesOfGuidance) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colossal/memory/tiers/block_file.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::run::weight_budget_test {
 namespace {
@@ -73,7 +74,8 @@ void expect_smallest(Random& random, int64_t& given, int64_t unit, const std::fu
 
 TEST(WeightBudget, FitsAcceleratorAndNamesSmallest) {
   for (unsigned seed = 0; seed < 300; ++seed) {
-    Random random(seed, at::kMeta);  // any device except the CPU
+    const tensor::MeantDevice meant(at::kCUDA);
+    Random random(seed, at::kMeta);
     run::MemoryConfig& memory = random.memory;
     const std::string what = "seed " + std::to_string(seed);
     if (random.plan().min_device > memory.device)

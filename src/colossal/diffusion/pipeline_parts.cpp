@@ -18,8 +18,6 @@
 namespace colossal::diffusion {
 namespace {
 
-constexpr int64_t kStoredBytes = int64_t{256} << 20;  // RowOptions, with OwnLoading::saves_memory
-
 /// Returns `x` as a model takes it.
 at::Tensor for_model(const at::Tensor& x, const OwnModel& model) {
   const nn::Parameters::Options& options = model.parameters().options();
@@ -108,18 +106,14 @@ at::Tensor PipelineParts::decoded(const at::Tensor& sample, bool in_tiles, distr
   const models::Model& model = vae_->model();
   const nn::Parameters& parameters = vae_->parameters();
   if (in_tiles) return models::decoded_in_tiles(model, parameters, sample);
-  if (saves_memory_ && models::has_rows(model.shape))
-    return models::decoded_by_rows(model, parameters, sample, {.stored_bytes = kStoredBytes, .ranks = &group});
-  return models::decoded_exactly(model, parameters, sample, &group);
+  return models::decoded_exactly(model, parameters, sample, &group, saves_memory_);
 }
 
 at::Tensor PipelineParts::moments(const at::Tensor& pixels, bool in_tiles, distributed::RowGroup& group) const {
   const models::Model& model = vae_->model();
   const nn::Parameters& parameters = vae_->parameters();
   if (in_tiles) return models::moments_in_tiles(model, parameters, pixels);
-  if (saves_memory_ && models::has_rows(model.shape))
-    return models::moments_by_rows(model, parameters, pixels, {.stored_bytes = kStoredBytes, .ranks = &group});
-  return models::moments_exactly(model, parameters, pixels, &group);
+  return models::moments_exactly(model, parameters, pixels, &group, saves_memory_);
 }
 
 at::Tensor PipelineParts::drawn(const at::Tensor& pixels, bool in_tiles, comm::Group* ranks) const {

@@ -70,7 +70,7 @@ class PipelineParts {
 
   std::optional<text::Captions> captions_;
   std::unique_ptr<OwnModel> text_encoder_, vae_;
-  std::function<std::unique_ptr<OwnModel>()> load_text_encoder_;  // of OwnLoading::saves_memory, for each caption
+  std::function<std::unique_ptr<OwnModel>()> load_text_encoder_;  // of PartsLoading::saves_memory, for each caption
   bool saves_memory_;
   std::vector<std::string> notices_;
 };

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ namespace autoencoder_rows {  // a namespace of its own, because files of a laye
 
 constexpr double kEpsilon = 1e-6;
 constexpr int64_t kMostWholePixels = 512 * 512, kLeastRows = 2;
+constexpr int64_t kFewStoredBytes = int64_t{256} << 20;
 
 /// Pixels [1, height, width, channels] of which rows [first, last) are made when they are read. They are the rows that
 /// this rank has.
@@ -329,14 +331,21 @@ at::Tensor moments_of_one(const AutoencoderKlSizes& own, const Rows& rows, const
   return rows.gathered(moments, 1).permute({0, 3, 1, 2}).contiguous();
 }
 
+/// Returns how pictures of that many cells pass by rows; nothing = whole.
+std::optional<RowOptions> rows_of(const ModelShape& shape, int64_t cells, RowRanks* ranks, bool saves_memory) {
+  if (!has_rows(shape) || !(saves_memory || prefers_rows(shape, cells, ranks ? ranks->ranks() : 1))) return {};
+  RowOptions options{.ranks = ranks};
+  if (saves_memory) options.stored_bytes = kFewStoredBytes;
+  return options;
+}
+
 }  // namespace autoencoder_rows
 
 bool has_rows(const ModelShape& shape) { return shape.architecture->name == "autoencoder_kl"; }
 
 bool prefers_rows(const ModelShape& shape, int64_t cells, int64_t ranks) {
   const int64_t factor = autoencoder_of(shape).factor;
-  return shape.architecture->name == "autoencoder_kl" &&
-         (ranks > 1 || cells * factor * factor > autoencoder_rows::kMostWholePixels);
+  return has_rows(shape) && (ranks > 1 || cells * factor * factor > autoencoder_rows::kMostWholePixels);
 }
 
 at::Tensor decoded_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
@@ -365,18 +374,17 @@ at::Tensor moments_by_rows(const Model& model, const nn::Parameters& parameters,
 }
 
 at::Tensor decoded_exactly(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
-                           RowRanks* ranks) {
-  return prefers_rows(model.shape, latents.size(2) * latents.size(3), ranks ? ranks->ranks() : 1)
-             ? decoded_by_rows(model, parameters, latents, {.ranks = ranks})
-             : decoded(model, latents);
+                           RowRanks* ranks, bool saves_memory) {
+  const auto rows = autoencoder_rows::rows_of(model.shape, latents.size(2) * latents.size(3), ranks, saves_memory);
+  return rows ? decoded_by_rows(model, parameters, latents, *rows) : decoded(model, latents);
 }
 
 at::Tensor moments_exactly(const Model& model, const nn::Parameters& parameters, const at::Tensor& pixels,
-                           RowRanks* ranks) {
-  const int64_t factor = autoencoder_of(model.shape).factor;
-  return prefers_rows(model.shape, pixels.size(2) / factor * (pixels.size(3) / factor), ranks ? ranks->ranks() : 1)
-             ? moments_by_rows(model, parameters, pixels, {.ranks = ranks})
-             : moments_of(model, pixels);
+                           RowRanks* ranks, bool saves_memory) {
+  const int64_t factor = autoencoder_of(model.shape).factor,
+                cells = pixels.size(2) / factor * (pixels.size(3) / factor);
+  const auto rows = autoencoder_rows::rows_of(model.shape, cells, ranks, saves_memory);
+  return rows ? moments_by_rows(model, parameters, pixels, *rows) : moments_of(model, pixels);
 }
 
 }  // namespace colossal::models

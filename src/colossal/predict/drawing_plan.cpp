@@ -13,8 +13,10 @@
 #include "colossal/base/json_fields.h"
 #include "colossal/base/number.h"
 #include "colossal/comm/decorators/recording.h"
+#include "colossal/comm/part_of_world.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/distributed/row_group.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
@@ -46,22 +48,28 @@ at::TensorOptions on_meta(at::ScalarType dtype) { return at::TensorOptions(dtype
 /// Sets which weights of a rank are on the device, and which travel in each pass.
 void place_weights(Pass& pass, const nn::Parameters& parameters, const run::MemoryConfig& memory, int64_t ranks) {
   if (!memory.has_tiers()) return;
+  const at::Device device = tensor::device_meant(parameters.options().device);
   const run::WeightBudget budget = run::plan_weights(parameters, memory, ranks);
-  require(memory.device == 0 || memory.device >= budget.min_device, "memory", "device = \"", print_bytes(memory.device),
-          "\" is too small for the weights of a rank; the smallest that works is \"", print_bytes(budget.min_device),
-          "\"");
+  run::check_weight_budget(budget, memory, ranks, device);
+  if (budget.needs_disk()) pass.read_from_disk = budget.residence.all - budget.residence.stays;
+  if (device.is_cpu()) {
+    pass.weights = std::min(pass.weights, budget.host);
+    return;
+  }
   int64_t resident = 0;
   for (const nn::Parameter* p : budget.on_device) resident += static_cast<int64_t>(p->value.nbytes());
   pass.copied = pass.weights - resident;
-  if (budget.needs_disk()) pass.read_from_disk = std::max<int64_t>(0, pass.copied - budget.host);
   // Beside what stays there, the device has the chunk in use and the next one.
   pass.weights = std::min(pass.weights, resident + 2 * budget.chunk);
 }
 
-/// `halves`: the ranks that share the passes of guidance.
-using Work = std::function<void(distributed::DistributedModel& model, comm::Group& halves)>;
+/// Who has the weights of a model.
+enum class Held { ByAll, ByEach };  // the ranks of a layout together, or each rank whole
 
-Pass recorded(const models::ModelShape& shape, const DrawnLoading& loading, at::DeviceType device, int rank,
+/// `mesh`: of all ranks, with run::kGuidanceAxis.
+using Work = std::function<void(distributed::DistributedModel& model, comm::Mesh& mesh)>;
+
+Pass recorded(const models::ModelShape& shape, const DrawnLoading& loading, Held held, at::DeviceType device, int rank,
               const Work& work) {
   const tensor::MeantDevice meant(device);
   const at::NoGradGuard no_grad;
@@ -69,17 +77,19 @@ Pass recorded(const models::ModelShape& shape, const DrawnLoading& loading, at::
   comm::RecordingWorld world(*simulated);
   memory::Account account(memory::Counted::Shapes);
   comm::Mesh mesh(world, run::axes_with_guidance(loading.layout, loading.guidance_ranks));
-  comm::Mesh own = mesh.without({run::kGuidanceAxis});
-  comm::Group& halves = mesh.group(run::kGuidanceAxis);
-  distributed::DistributedModel model(own, loading.layout, shape, {.dtype = loading.dtype, .device = at::kMeta}, {});
+  comm::PartOfWorld alone(world, world.size());
+  const bool is_whole = held == Held::ByEach;
+  comm::Mesh own = is_whole ? comm::Mesh(alone, {}) : mesh.without({run::kGuidanceAxis});
+  distributed::DistributedModel model(own, is_whole ? distributed::ParallelConfig{} : loading.layout, shape,
+                                      {.dtype = loading.dtype, .device = at::kMeta}, {});
   Pass pass{.weights = account.usage().total};
   const int64_t all = pass.weights;
-  place_weights(pass, model.parameters(), loading.memory, loading.ranks());
+  if (!is_whole) place_weights(pass, model.parameters(), loading.memory, loading.ranks());
   world.clear();
   account.reset_peaks();
   {
     const comm::RecordingWorld::Operations operations(world, comm::RecordingWorld::Detail::All);
-    work(model, halves);
+    work(model, mesh);
   }
   pass.tensors = account.usage().peak_total - all;
   pass.events = world.events();
@@ -108,7 +118,7 @@ double elements_sent(const StepEvents& events) {
   return sum;
 }
 
-/// Runs a step of the model for `pictures` pictures.
+/// Runs a step of the model for `pictures` pictures. `halves`: the ranks that share the passes of guidance.
 void run_step(distributed::DistributedModel& model, comm::Group& halves, const run::PipelineSource& source,
               const DrawnWork& work, int64_t pictures, int64_t text_tokens) {
   const int64_t parts = model.decoding_model().batch_parts;
@@ -130,7 +140,8 @@ void run_step(distributed::DistributedModel& model, comm::Group& halves, const r
   if (halves.size() > 1) run::gathered_halves(outputs.narrow(0, 0, pictures), halves);
 }
 
-/// The parts of a pipeline on a cluster.
+/// The parts of a pipeline on a cluster, in memory and at work as diffusion::Drawer and diffusion::PipelineParts have
+/// them.
 class Planner {
  public:
   Planner(const run::PipelineSource& source, const DrawnWork& work, const DrawnLoading& loading,
@@ -141,9 +152,7 @@ class Planner {
         program_(program),
         cluster_(cluster_of(loading.ranks(), profile)),
         device_(profile.device.shared ? at::kCPU : at::kCUDA),
-        share_(std::min(work.at_once, (work.count + loading.layout.data - 1) / loading.layout.data)) {
-    own_.dtype = loading.dtype;
-  }
+        share_(std::min(work.at_once, (work.count + loading.layout.data - 1) / loading.layout.data)) {}
 
   DrawingPlan plan() {
     plan_.ranks = loading_.ranks();
@@ -153,68 +162,93 @@ class Planner {
     if (source_.reads_text()) text_tokens = add_text_encoder();
     add_model(text_tokens);
     if (source_.has_latents()) add_decoder();
-    int64_t weights = 0, tensors = 0;
-    for (const DrawnPart& part : plan_.parts) {
-      weights += part.weights;
-      tensors = std::max(tensors, part.peak_bytes - part.weights);
-    }
-    plan_.peak_bytes = weights + tensors;
+    int64_t kept = 0;
+    for (const DrawnPart& part : plan_.parts) kept += part.is_freed ? 0 : part.weights;
+    for (const DrawnPart& part : plan_.parts)
+      plan_.peak_bytes = std::max(plan_.peak_bytes, kept + part.peak_bytes - (part.is_freed ? 0 : part.weights));
     plan_.fits = plan_.peak_bytes <= plan_.limit_bytes;
     plan_.assumptions.emplace_back("all parts are in memory together, and one of them computes at a time");
-    if (loading_.memory.has_tiers())
-      plan_.assumptions.emplace_back("weights that travel are copied while the model computes");
+    if (!streams()) return std::move(plan_);
+    if (source_.reads_text())
+      plan_.assumptions.back() = "one part computes at a time, and the text encoder is in memory only then";
+    plan_.assumptions.emplace_back("weights that travel are copied while the model computes");
     return std::move(plan_);
   }
 
  private:
+  bool streams() const { return loading_.memory.has_tiers(); }
   models::ModelShape shape_of(const std::string& part) const { return run::find_source(part, program_).shape; }
-  double batches() const {
-    const int64_t together = share_ * loading_.layout.data;
-    return static_cast<double>((work_.count + together - 1) / together);
+  int64_t together() const { return share_ * loading_.layout.data; }  // pictures that all replicas draw at once
+
+  std::vector<Pass> recorded_by_all(const models::ModelShape& shape, Held held, const Work& work) const {
+    std::vector<Pass> passes;
+    for (int64_t rank = 0; rank < plan_.ranks; ++rank)
+      passes.push_back(recorded(shape, loading_, held, device_, static_cast<int>(rank), work));
+    return passes;
   }
-  void add(const char* name, const Pass& pass) {
-    plan_.parts.push_back({.name = name, .peak_bytes = pass.weights + pass.tensors, .weights = pass.weights});
+  /// Adds the part as the rank has it that needs the most.
+  void add(const char* name, const std::vector<Pass>& passes, bool is_freed = false) {
+    const auto bytes = [](const Pass& pass) { return pass.weights + pass.tensors; };
+    const Pass& most = *std::max_element(passes.begin(), passes.end(),
+                                         [&](const Pass& a, const Pass& b) { return bytes(a) < bytes(b); });
+    plan_.parts.push_back({.name = name, .peak_bytes = bytes(most), .weights = most.weights, .is_freed = is_freed});
   }
 
   /// Returns the tokens of a caption.
   int64_t add_text_encoder() {
     const models::ModelShape shape = shape_of(source_.text_encoder);
-    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model, comm::Group&) {
-      models::text_states(model.decoding_model(), at::zeros({1, shape.positions}, on_meta(at::kLong)), work_.clip_skip);
-    });
-    add("text encoder", pass);
+    const Pass pass =
+        recorded(shape, loading_, Held::ByEach, device_, 0, [&](distributed::DistributedModel& model, comm::Mesh&) {
+          models::text_states(model.decoding_model(), at::zeros({1, shape.positions}, on_meta(at::kLong)),
+                              work_.clip_skip);
+        });
+    add("text encoder", {pass}, streams());
     plan_.seconds += (work_.is_guided ? 2 : 1) * seconds_of({pass}, cluster_of(1, cluster_.profile()));
     return shape.positions;
   }
 
   void add_model(int64_t text_tokens) {
-    const models::ModelShape shape = shape_of(source_.model);
-    std::vector<Pass> passes;
-    for (int64_t rank = 0; rank < plan_.ranks; ++rank)
-      passes.push_back(recorded(shape, loading_, device_, static_cast<int>(rank),
-                                [&](distributed::DistributedModel& model, comm::Group& halves) {
-                                  run_step(model, halves, source_, work_, share_, text_tokens);
-                                }));
-    const auto bytes = [](const Pass& pass) { return pass.weights + pass.tensors; };
-    add("model", *std::max_element(passes.begin(), passes.end(),
-                                   [&](const Pass& a, const Pass& b) { return bytes(a) < bytes(b); }));
+    const std::vector<Pass> passes = recorded_by_all(
+        shape_of(source_.model), Held::ByAll, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
+          run_step(model, mesh.group(run::kGuidanceAxis), source_, work_, share_, text_tokens);
+        });
+    add("model", passes);
     for (const Pass& pass : passes) plan_.sent += elements_sent(pass.events);
     plan_.step_seconds = seconds_of(passes, cluster_);
-    plan_.seconds += plan_.step_seconds * static_cast<double>(work_.passes) * batches();
+    const int64_t batches = (work_.count + together() - 1) / together();
+    plan_.seconds += plan_.step_seconds * static_cast<double>(work_.passes * batches);
   }
 
+  /// Adds the decoder, whose ranks share the rows of a picture if they have nothing else to decode: those of a replica,
+  /// and all of them for a last batch of fewer pictures than replicas.
   void add_decoder() {
     const models::ModelShape shape = shape_of(source_.vae);
-    const Pass pass = recorded(shape, own_, device_, 0, [&](distributed::DistributedModel& model, comm::Group&) {
-      const at::Tensor latent = at::empty({1, source_.sizes.channels, work_.cells.height, work_.cells.width},
-                                          on_meta(at::promote_types(own_.dtype, at::kFloat)));
-      if (work_.in_tiles)
-        models::decoded_in_tiles(model.decoding_model(), model.parameters(), latent);
-      else
-        models::decoded_exactly(model.decoding_model(), model.parameters(), latent);
-    });
-    add("decoder", pass);
-    plan_.seconds += static_cast<double>(share_) * batches() * seconds_of({pass}, cluster_of(1, cluster_.profile()));
+    std::vector<Pass> all;
+    const auto add_pictures = [&](int64_t pictures, bool is_shared) {
+      if (pictures == 0) return;
+      const std::vector<Pass> passes =
+          recorded_by_all(shape, Held::ByEach, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
+            decode(model, is_shared ? mesh.all() : mesh.all_but("data"));
+          });
+      plan_.seconds += static_cast<double>(pictures) * seconds_of(passes, cluster_);
+      all.insert(all.end(), passes.begin(), passes.end());
+    };
+    const int64_t replicas = loading_.layout.data, full = work_.count / together(), rest = work_.count % together();
+    const bool is_shared = !work_.in_tiles && rest < replicas;
+    add_pictures(full * share_ + (is_shared ? 0 : (rest + replicas - 1) / replicas), false);
+    add_pictures(is_shared ? rest : 0, true);
+    add("decoder", all);
+  }
+
+  /// Decodes a picture, of which `sharing` ranks have some rows each.
+  void decode(distributed::DistributedModel& model, comm::Group& sharing) const {
+    const at::Tensor latent = at::empty({1, source_.sizes.channels, work_.cells.height, work_.cells.width},
+                                        on_meta(at::promote_types(loading_.dtype, at::kFloat)));
+    distributed::RowGroup ranks(sharing);
+    if (work_.in_tiles)
+      models::decoded_in_tiles(model.decoding_model(), model.parameters(), latent);
+    else
+      models::decoded_exactly(model.decoding_model(), model.parameters(), latent, &ranks, streams());
   }
 
   const run::PipelineSource& source_;
@@ -224,7 +258,6 @@ class Planner {
   const plan::Cluster cluster_;
   const at::DeviceType device_;
   const int64_t share_;  // pictures of a replica that are drawn together
-  DrawnLoading own_;     // of parts that each rank has whole
   DrawingPlan plan_;
 };
 

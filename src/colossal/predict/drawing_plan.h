@@ -32,10 +32,11 @@ struct DrawnWork {
 
 /// How the pipeline is loaded.
 struct DrawnLoading {
-  distributed::ParallelConfig layout{};  ///< of the model; text encoder and decoder are whole on each rank
-  int64_t guidance_ranks = 1;            ///< 2 = two such layouts, each for one of both passes of guidance
-  at::ScalarType dtype = at::kFloat;     ///< of all weights
-  run::MemoryConfig memory{};            ///< budgets of the model's weights, as for run::StreamedWeights
+  /// Of the model. The weights of text encoder and decoder are whole on each rank
+  distributed::ParallelConfig layout{};
+  int64_t guidance_ranks = 1;         ///< 2 = two such layouts, each for one of both passes of guidance
+  at::ScalarType dtype = at::kFloat;  ///< of all weights
+  run::MemoryConfig memory{};         ///< budgets of the model's weights, as for run::StreamedWeights
   int64_t ranks() const { return guidance_ranks * layout.ranks(); }
 };
 
@@ -44,6 +45,7 @@ struct DrawnPart {
   std::string name;        ///< "text encoder", "model" or "decoder"
   int64_t peak_bytes = 0;  ///< of its weights on the device and of the tensors of one pass without gradients
   int64_t weights = 0;     ///< of the weights on the device
+  bool is_freed = false;   ///< its weights are in memory only while it computes
 };
 
 struct DrawingPlan {
@@ -53,14 +55,16 @@ struct DrawingPlan {
   double step_seconds = 0;  ///< of a pass of the model, with both halves of guidance
   double sent = 0;          ///< elements that all ranks together send in a step
   int64_t ranks = 1;
-  int64_t peak_bytes = 0;   ///< of a rank: the weights of all parts, and the tensors of the part that needs the most
+  int64_t peak_bytes = 0;   ///< of a rank: the most that a part needs while it computes, with the weights of others
   int64_t limit_bytes = 0;  ///< that tensors of a rank may take on the cluster
   std::vector<DrawnPart> parts;
   std::vector<std::string> assumptions;
 };
 
-/// Records a pass of each part on tensors without data, the model on each rank of the layout, and prices it. `source`:
-/// its parts may be presets. No weight is read.
+/// Records a pass of each part on tensors without data, model and decoder on each rank of the layout, and prices it.
+/// Ranks share the rows of a picture as they do when they decode it (diffusion/drawer.h). With budgets of memory the
+/// text encoder is in memory only while it reads a caption, and pictures of any size are decoded by rows. `source`: its
+/// parts may be presets. No weight is read.
 /// Time: the bookkeeping of a pass on each rank. No communication.
 /// Errors ("draw"): more than kRecordedRanks ranks; ("memory") a budget that is too small. Errors of plan::Cluster, of
 /// run::find_source() and of layouts that the model refuses.

@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "colossal/base/bytes.h"
-#include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/run/stored_weights.h"
@@ -33,24 +31,6 @@ WeightBudget max_over_ranks(WeightBudget budget, comm::Mesh& mesh) {
   return budget;
 }
 
-void check_budgets(const WeightBudget& needed, const MemoryConfig& memory, int64_t ranks, at::Device device) {
-  require(memory.device == 0 || !device.is_cpu(), "memory", "device = \"", print_bytes(memory.device),
-          "\" needs an accelerator, because on the CPU weights are read directly from host memory; limit them with "
-          "memory.host and leave memory.device out");
-  require(memory.device == 0 || memory.device >= needed.min_device, "memory", "device = \"", print_bytes(memory.device),
-          "\" is too small for the weights of a rank: those of an operator and of the next one must fit at once; the "
-          "smallest that works is \"",
-          print_bytes(needed.min_device), "\"");
-  const int64_t host = needed.min_host * ranks;
-  require(memory.host == 0 || memory.host >= host, "memory", "host = \"", print_bytes(memory.host),
-          "\" is too small for the ", ranks, " rank(s) of this machine: ",
-          !memory.disk.empty() ? "the weights of an operator and those of the next one must fit at once"
-          : memory.device == 0
-              ? "all weights must fit, or memory.disk must name a folder for the rest"
-              : "weights that the device has no room for must fit, or memory.disk must name a folder for the rest",
-          "; the smallest that works is \"", print_bytes(host), "\"");
-}
-
 }  // namespace
 
 StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mesh& mesh, const MemoryConfig& memory)
@@ -61,7 +41,7 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
   const int64_t ranks = mesh.world().local_size();
   const WeightBudget budget = plan_weights(parameters, memory, ranks), needed = max_over_ranks(budget, mesh);
   comm::agree(mesh.all(), at::kCPU, [&] {
-    check_budgets(needed, memory, ranks, device);
+    check_weight_budget(needed, memory, ranks, device);
     memory::TieredStore::Options options{.host_bytes = budget.travelling, .ahead = 1, .device = device};
     options.eviction_policy = memory::make_eviction_policy(memory.placement);
     if (budget.needs_disk() && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);

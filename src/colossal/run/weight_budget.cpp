@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
 #include "colossal/memory/tiers/block_file.h"
 #include "colossal/memory/tiers/loaded_store.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::run {
 namespace {
@@ -170,8 +173,26 @@ WeightBudget plan_copied(const nn::Parameters& parameters, const Sizes& sizes, c
 
 WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks) {
   const Sizes sizes = sizes_of(parameters);
-  return parameters.options().device.is_cpu() ? plan_in_place(sizes, memory, ranks)
-                                              : plan_copied(parameters, sizes, memory, ranks);
+  return tensor::is_for_accelerator(parameters.options().device) ? plan_copied(parameters, sizes, memory, ranks)
+                                                                 : plan_in_place(sizes, memory, ranks);
+}
+
+void check_weight_budget(const WeightBudget& needed, const MemoryConfig& memory, int64_t ranks, at::Device device) {
+  require(memory.device == 0 || !device.is_cpu(), "memory", "device = \"", print_bytes(memory.device),
+          "\" needs an accelerator, because on the CPU weights are read directly from host memory; limit them with "
+          "memory.host and leave memory.device out");
+  require(memory.device == 0 || memory.device >= needed.min_device, "memory", "device = \"", print_bytes(memory.device),
+          "\" is too small for the weights of a rank: those of an operator and of the next one must fit at once; the "
+          "smallest that works is \"",
+          print_bytes(needed.min_device), "\"");
+  const int64_t host = needed.min_host * ranks;
+  require(memory.host == 0 || memory.host >= host, "memory", "host = \"", print_bytes(memory.host),
+          "\" is too small for the ", ranks, " rank(s) of this machine: ",
+          !memory.disk.empty() ? "the weights of an operator and those of the next one must fit at once"
+          : memory.device == 0
+              ? "all weights must fit, or memory.disk must name a folder for the rest"
+              : "weights that the device has no room for must fit, or memory.disk must name a folder for the rest",
+          "; the smallest that works is \"", print_bytes(host), "\"");
 }
 
 }  // namespace colossal::run

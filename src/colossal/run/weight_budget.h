@@ -1,8 +1,10 @@
 // Plans how the budgets of [memory] are used for the weights of a model that generates.
 //
 //   const run::WeightBudget budget = run::plan_weights(model.parameters(), memory, ranks_of_this_machine);
-//   require(memory.device >= budget.min_device, "memory", "the smallest that works is ", budget.min_device);
+//   run::check_weight_budget(budget, memory, ranks_of_this_machine, device);
 #pragma once
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <set>
 
@@ -39,7 +41,13 @@ struct WeightBudget {
 
 /// Plans the budgets of one of `ranks` ranks, which share memory.host, for its `parameters` on their device. Without
 /// memory.device, no parameter is resident there. Without memory.host the host gets as little as transfers need if
-/// there is a disk, otherwise all weights.
+/// there is a disk, otherwise all weights. Parameters on meta are planned for the device that meta stands for
+/// (tensor/device_meant.h).
 WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks);
+
+/// Checks the budgets of `memory` for `ranks` ranks of a machine that compute on `device`, of which none needs more than
+/// `needed`. Errors ("memory"): a budget that is too small (the message names the smallest that works); memory.device
+/// for ranks that compute on the CPU.
+void check_weight_budget(const WeightBudget& needed, const MemoryConfig& memory, int64_t ranks, at::Device device);
 
 }  // namespace colossal::run
