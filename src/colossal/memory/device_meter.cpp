@@ -67,6 +67,15 @@ int64_t peak_bytes(at::Device device) {
   return counter->getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
 }
 
+int64_t total_bytes(at::Device device) {
+  if (!tensor::is_accelerator(device)) return 0;
+  try {
+    return static_cast<int64_t>(c10::getDeviceAllocator(device.type())->getMemoryInfo(index_of(device)).second);
+  } catch (const c10::Error&) {
+    return 0;
+  }
+}
+
 void restart_peak(at::Device device) {
   if (c10::DeviceAllocator* counter = counter_of(device)) counter->resetPeakStats(index_of(device));
 }

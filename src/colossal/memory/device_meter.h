@@ -24,6 +24,10 @@ namespace colossal::memory {
 /// wait for the device. Errors: throws for a device whose allocator counts nothing.
 int64_t peak_bytes(at::Device device);
 
+/// Returns the memory of an accelerator in bytes, as its allocator reports it; 0 for the CPU, meta and a device that
+/// reports none.
+int64_t total_bytes(at::Device device);
+
 /// Restarts peak_bytes() of an accelerator, for the whole process, at what tensors have there now. Does nothing on the
 /// CPU, because the system counts there.
 void restart_peak(at::Device device);

@@ -6,19 +6,20 @@
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
 #include "colossal/models/expert_keys.h"
-#include "colossal/parallel/tensor/config.h"
 #include "colossal/predict/rank_load.h"
 #include "colossal/predict/roles.h"
 #include "colossal/predict/search.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/layout_keys.h"
 #include "colossal/run/learned_parts.h"
+#include "colossal/train/device_budget.h"
 
 namespace colossal::predict {
 namespace {
 
 constexpr double kRemedySeconds = 20;
 constexpr size_t kMaxRemedies = 40;
+constexpr size_t kMaxSplits = 3;  // into micro-batches
 
 /// A change of one kind. Changes of different kinds can be made together.
 struct Change {
@@ -37,16 +38,6 @@ bool uses_tiers(const plan::Remedy& remedy) {
   return remedy.table.find("\ndevice = ") != std::string::npos || remedy.table.find("\ndisk = ") != std::string::npos;
 }
 
-/// Returns the numbers of micro-batches that split those of `config` further: up to three, each the next that divides.
-std::vector<int64_t> more_micro_batches(const run::Config& config) {
-  const int64_t samples = config.training.batch_size / config.parallel.replicas(),
-                parts = parallel::batch_parts(config.parallel.tensor), now = config.micro_batches();
-  std::vector<int64_t> counts;
-  for (int64_t count = now + 1; count * parts <= samples && counts.size() < 3; ++count)
-    if (samples % (count * parts) == 0 && count >= 2 * (counts.empty() ? now : counts.back())) counts.push_back(count);
-  return counts;
-}
-
 std::vector<Change> changes_of(const train::ConfiguredRun& now, const plan::Cluster& cluster) {
   const run::Config& config = now.config;
   std::vector<Change> changes;
@@ -59,10 +50,10 @@ std::vector<Change> changes_of(const train::ConfiguredRun& now, const plan::Clus
   if (config.parallel.copies() > 1)
     for (int64_t zero = config.parallel.zero + 1; zero <= 3; ++zero)
       changes.push_back({1, [zero](train::ConfiguredRun& c) { c.config.parallel.zero = zero; }});
-  for (const int64_t count : more_micro_batches(config))
-    changes.push_back({2, [count](train::ConfiguredRun& c) {
-                         (c.config.parallel.pipeline.size > 1 ? c.config.parallel.pipeline.micro_batches
-                                                              : c.config.training.accumulate) = count;
+  for (const run::Config& split : train::in_more_micro_batches(config, kMaxSplits))
+    changes.push_back({2, [split](train::ConfiguredRun& c) {
+                         c.config.parallel.pipeline.micro_batches = split.parallel.pipeline.micro_batches;
+                         c.config.training.accumulate = split.training.accumulate;
                        }});
   for (const double capacity : kCapacities) {
     if (worst_rank_load(now) <= 1) break;
@@ -74,9 +65,7 @@ std::vector<Change> changes_of(const train::ConfiguredRun& now, const plan::Clus
   const plan::Profile& profile = cluster.profile();
   if (!profile.device.shared && profile.host.bandwidth > 0)
     changes.push_back({3, [bytes = cluster.device_bytes()](train::ConfiguredRun& c) {
-                         int64_t& zero = c.config.parallel.zero;
-                         c.config.memory.device = bytes;
-                         if (zero == 1 || zero == 2) zero = 3;  // see Config::validate
+                         c.config = train::with_device_budget(c.config, bytes);
                        }});
   if (profile.device.shared && profile.disk.read > 0)
     changes.push_back({3, [](train::ConfiguredRun& c) { c.config.memory.disk = c.config.run.folder + "/disk"; }});

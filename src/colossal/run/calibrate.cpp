@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "colossal/base/machine.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/world.h"
+#include "colossal/memory/device_meter.h"
 #include "colossal/memory/tiers/aligned_tensor.h"
 #include "colossal/memory/tiers/disk_space.h"
 #include "colossal/ops/products/matmul.h"
@@ -134,10 +134,7 @@ class Calibration {
   void measure_memory(const Machine& machine) {
     int64_t bytes = machine.memory_total;
     if (machine.memory_limit > 0) bytes = std::min(bytes, machine.memory_limit);
-    if (!device_.is_cpu()) {
-      const auto index = c10::impl::VirtualGuardImpl(device_.type()).getDevice().index();
-      bytes = static_cast<int64_t>(c10::getDeviceAllocator(device_.type())->getMemoryInfo(index).second);
-    }
+    if (!device_.is_cpu()) bytes = memory::total_bytes(device_);
     profile_.device.memory = bytes;
     profile_.device.reserve = static_cast<int64_t>(kReservedPart * static_cast<double>(bytes));
   }

@@ -1,6 +1,7 @@
 #include "colossal/run/layout_keys.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "colossal/base/config.h"
@@ -147,6 +148,13 @@ std::string layout_changes(const Config& chosen, const Config& given) {
     for (const std::string& key : *list)
       if (values.at(key) != before.at(key)) keys.push_back(key);
   return table_of(keys, values);
+}
+
+std::vector<std::pair<std::string, std::string>> changed_values(const Config& changed, const Config& given) {
+  const auto values = layout_values(changed), before = layout_values(given);
+  std::vector<std::pair<std::string, std::string>> differing;
+  std::set_difference(values.begin(), values.end(), before.begin(), before.end(), std::back_inserter(differing));
+  return differing;
 }
 
 void check_auto(const Config& config) {

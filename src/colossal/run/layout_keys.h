@@ -34,6 +34,10 @@ std::string layout_table(const Config& chosen, const Config& given);
 /// Returns the layout keys and budgets whose values differ from those of `given`, as TOML. Empty if none differs.
 std::string layout_changes(const Config& chosen, const Config& given);
 
+/// Returns the keys of [parallel], [memory] and [training] whose values differ from those of `given`, with their values
+/// as TOML, in alphabetical order.
+std::vector<std::pair<std::string, std::string>> changed_values(const Config& changed, const Config& given);
+
 /// Checks parallel.auto and parallel.ranks. Called by Config::validate(). Errors ("parallel"): `auto` beside a layout
 /// key that is not at its default, with the key to remove; without `auto`, `ranks` that differ from the product of the
 /// axes.

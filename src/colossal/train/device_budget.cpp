@@ -9,8 +9,10 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
+#include "colossal/parallel/tensor/config.h"
 #include "colossal/run/layout_keys.h"
 #include "colossal/train/memory_needs.h"
+#include "colossal/train/recompute_choice.h"
 #include "colossal/train/record_step.h"
 #include "colossal/train/step_result.h"
 
@@ -36,6 +38,16 @@ int64_t largest_chunk(const ConfiguredRun& run) {
   });
 }
 
+/// Returns the bytes of the host that a rank needs for tiers without a disk.
+int64_t host_need(const ConfiguredRun& run) {
+  return most_of_stages(run, [&](int rank) {
+    int64_t sum = 0;
+    for (const MemoryNeed& need : memory_needs(run, rank))
+      if (need.what == "without a disk") sum += need.bytes;
+    return sum;
+  });
+}
+
 /// Returns the budget that a refused step names; 0 = no step is refused.
 int64_t refused_need(const ConfiguredRun& run) {
   return most_of_stages(run, [&](int rank) -> int64_t {
@@ -48,48 +60,67 @@ int64_t refused_need(const ConfiguredRun& run) {
   });
 }
 
+/// Returns the bytes of the device that the run needs.
+int64_t device_need(const ConfiguredRun& run) {
+  if (run.config.memory.device > 0) return least_device_budget(run);
+  return most_of_stages(run, [&](int rank) { return record_step(run, rank).memory.peak_bytes; });
+}
+
+/// Returns true if the device has enough for the run. It records less than device_need() does.
+bool fits(const ConfiguredRun& run, int64_t bytes) {
+  if (run.config.memory.device == 0) return device_need(run) <= bytes;
+  return largest_chunk(run) <= bytes && refused_need(run) == 0;
+}
+
 /// Returns the changes that need less memory, the cheapest first.
-std::vector<run::Config> frugal_configs(const run::Config& given) {
+std::vector<run::Config> frugal_configs(const run::Config& given, const MachineMemory& machine) {
   std::vector<run::Config> configs;
-  const auto add = [&](const run::Config& from, const std::function<void(run::Config&)>& change) {
-    configs.push_back(from);
-    change(configs.back());
+  run::Config last = given;
+  const auto add_splits = [&] {
+    for (const run::Config& split : in_more_micro_batches(last)) configs.push_back(split);
   };
-  if (given.memory.recompute == "none") add(given, [](run::Config& c) { c.memory.recompute = "selective"; });
-  if (given.memory.recompute != "block") add(given, [](run::Config& c) { c.memory.recompute = "block"; });
-  run::Config last = configs.empty() ? given : configs.back();
-  const int64_t samples = given.training.batch_size / given.parallel.replicas();
-  for (int64_t count = 2 * given.micro_batches(); count <= samples; count *= 2)
-    add(last, [count](run::Config& c) {
-      (c.parallel.pipeline.size > 1 ? c.parallel.pipeline.micro_batches : c.training.accumulate) = count;
-    });
+  for (const char* recompute : {"selective", "block"}) {
+    if (last.memory.recompute == "block" || last.memory.recompute == recompute) continue;
+    last.memory.recompute = recompute;
+    configs.push_back(last);
+  }
+  add_splits();
+  if (!given.memory.has_tiers()) {
+    const auto usable_mib = static_cast<int64_t>(kUsablePart * static_cast<double>(machine.device) / kMiB);
+    last = with_device_budget(last, usable_mib << 20);
+    configs.push_back(last);
+    add_splits();
+  }
+  for (int64_t rows = given.training.batch_size / given.parallel.replicas() / 2; rows > 0; rows /= 2) {
+    last.training.batch_size = rows * given.parallel.replicas();
+    configs.push_back(last);
+  }
   return configs;
 }
 
 /// Returns the changed keys as "memory.recompute = "block" and training.accumulate = 2".
 std::string changed_keys(const run::Config& changed, const run::Config& given) {
-  const auto before = run::chosen_values(given);
-  std::vector<std::string> keys;
-  for (const auto& one : run::chosen_values(changed))
-    if (std::find(before.begin(), before.end(), one) == before.end())
-      keys.push_back(concat(one.first, " = ", one.second));
-  return join(keys, " and ");
+  return join(run::changed_values(changed, given), " and ",
+              [](const auto& one) { return concat(one.first, " = ", one.second); });
 }
 
-/// Returns the remedy for the message.
-std::string remedy(const ConfiguredRun& run) {
-  for (const run::Config& config : frugal_configs(run.config)) {
+/// Returns the remedy for the message, for a device of that many bytes.
+std::string remedy(const ConfiguredRun& run, const MachineMemory& machine, int64_t bytes) {
+  for (run::Config& config : frugal_configs(run.config, machine)) {
     try {
       config.validate();
-      const int64_t need = least_device_budget({config, run.models});
-      if (need <= config.memory.device)
+      const bool keeps_all_on_host = config.memory.has_tiers() && config.memory.disk.empty();
+      if (keeps_all_on_host && machine.host > 0 && host_need({config, run.models}) * machine.ranks > machine.host)
+        config.memory.disk = config.run.folder + "/disk";
+      const int64_t need = device_need({config, run.models});
+      if (need <= (config.memory.device > 0 ? config.memory.device : bytes))
         return concat("set ", changed_keys(config, run.config), ", with which ", readable_at_least(need), " suffice");
     } catch (const Error&) {
       continue;  // not legal for this run
     }
   }
-  return "no recomputation and no smaller micro-batches suffice; raise memory.device, use smaller chunks "
-         "(parallel.chunk_mib), or take a smaller model";
+  return "no recomputation, micro-batches, tiers of [memory] or smaller batch that the run permits are enough; use "
+         "smaller chunks (parallel.chunk_mib), take a smaller model, or a device with more memory";
 }
 
 }  // namespace
@@ -103,18 +134,40 @@ int64_t least_device_budget(const ConfiguredRun& run) {
   return device;
 }
 
-void check_device_budget(const ConfiguredRun& run) {
-  const int64_t given = run.config.memory.device;
-  if (given == 0 || run.config.memory.recompute == "auto") return;
+std::vector<run::Config> in_more_micro_batches(const run::Config& config, size_t most) {
+  const int64_t samples = config.training.batch_size / config.parallel.replicas(),
+                parts = parallel::batch_parts(config.parallel.tensor);
+  int64_t last = config.micro_batches();
+  std::vector<run::Config> configs;
+  for (int64_t count = 2 * last; count * parts <= samples && configs.size() < most; ++count) {
+    if (count < 2 * last || samples % (count * parts) != 0) continue;
+    run::Config& split = configs.emplace_back(config);
+    (config.parallel.pipeline.size > 1 ? split.parallel.pipeline.micro_batches : split.training.accumulate) = count;
+    last = count;
+  }
+  return configs;
+}
+
+run::Config with_device_budget(run::Config config, int64_t bytes) {
+  config.memory.device = bytes;
+  if (config.parallel.zero == 1 || config.parallel.zero == 2) config.parallel.zero = 3;
+  return config;
+}
+
+void check_device_budget(const ConfiguredRun& run, const MachineMemory& machine) {
+  const run::MemoryConfig& memory = run.config.memory;
+  const int64_t bytes = memory.device > 0 ? memory.device : machine.device;
+  if (bytes == 0 || memory.recompute == "auto") return;
   int64_t need = 0;
   try {
-    if (given >= largest_chunk(run) && refused_need(run) == 0) return;
-    need = least_device_budget(run);
+    if (fits(run, bytes)) return;
+    need = device_need(run);
   } catch (const std::exception&) {
     return;  // the run itself refuses what cannot be recorded
   }
-  throw Error("memory", concat("device must be at least ", readable_at_least(need), ": got ", print_bytes(given), "; ",
-                               remedy(run)));
+  throw Error("memory", concat("device must be at least ", readable_at_least(need), ": got ",
+                               memory.device > 0 ? print_bytes(bytes) : readable_bytes(bytes) + ", all that it has",
+                               "; ", remedy(run, machine, bytes)));
 }
 
 }  // namespace colossal::train

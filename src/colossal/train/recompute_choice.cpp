@@ -1,7 +1,6 @@
 #include "colossal/train/recompute_choice.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "colossal/base/join.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/memory/device_meter.h"
 #include "colossal/memory/store_plan.h"
 #include "colossal/plan/rotor.h"
 #include "colossal/tensor/device_meant.h"
@@ -27,8 +27,6 @@
 namespace colossal::train {
 namespace {
 
-/// Part of a device's memory that the tensors of a run may take. The rest is for libraries and fragmentation.
-constexpr double kUsablePart = 0.9;
 constexpr double kCpuOperationsPerByte = 100, kAcceleratorOperationsPerByte = 10000;
 /// Whole chunks that exist at once: one in use, and the next one that is gathered, or the last one that is reduced.
 constexpr int64_t kWholeChunks = 2;
@@ -60,11 +58,11 @@ int64_t device_bytes_of(const run::MemoryConfig& memory, const comm::World& worl
   if (tensor::device_meant(device).is_cpu())
     return static_cast<int64_t>((kUsablePart * usable_memory() - static_cast<double>(memory.host)) /
                                 world.local_size());
-  require(!device.is_meta(), "memory",
-          "recompute = \"auto\" must know the memory of the device: got a device that this machine does not have; set "
-          "memory.activations");
-  return static_cast<int64_t>(
-      kUsablePart * static_cast<double>(c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).second));
+  const int64_t all = memory::total_bytes(device);
+  require(all > 0, "memory",
+          "recompute = \"auto\" must know the memory of the device: got a device that does not report it, or that this "
+          "machine does not have; set memory.activations");
+  return static_cast<int64_t>(kUsablePart * static_cast<double>(all));
 }
 
 /// Returns the most passes of rank `index` between their forward and the end of their backward.

@@ -18,6 +18,9 @@ class DistributedModel;
 
 namespace colossal::train {
 
+/// Part of a device's memory that the tensors of a run may take. The rest is for libraries and fragmentation.
+inline constexpr double kUsablePart = 0.9;
+
 /// The recomputation of one rank.
 struct RecomputeChoice {
   bool is_chosen = false;  ///< false = memory.recompute is not "auto", and the rest is empty
