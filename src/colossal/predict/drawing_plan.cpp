@@ -180,9 +180,10 @@ class Planner {
   models::ModelShape shape_of(const std::string& part) const { return run::find_source(part, program_).shape; }
   int64_t together() const { return share_ * loading_.layout.data; }  // pictures that all replicas draw at once
 
-  std::vector<Pass> recorded_by_all(const models::ModelShape& shape, Held held, const Work& work) const {
+  /// Records the first `ranks` ranks.
+  std::vector<Pass> recorded_by(int64_t ranks, const models::ModelShape& shape, Held held, const Work& work) const {
     std::vector<Pass> passes;
-    for (int64_t rank = 0; rank < plan_.ranks; ++rank)
+    for (int64_t rank = 0; rank < ranks; ++rank)
       passes.push_back(recorded(shape, loading_, held, device_, static_cast<int>(rank), work));
     return passes;
   }
@@ -208,8 +209,8 @@ class Planner {
   }
 
   void add_model(int64_t text_tokens) {
-    const std::vector<Pass> passes = recorded_by_all(
-        shape_of(source_.model), Held::ByAll, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
+    const std::vector<Pass> passes = recorded_by(
+        plan_.ranks, shape_of(source_.model), Held::ByAll, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
           run_step(model, mesh.group(run::kGuidanceAxis), source_, work_, share_, text_tokens);
         });
     add("model", passes);
@@ -223,17 +224,18 @@ class Planner {
   /// and all of them for a last batch of fewer pictures than replicas.
   void add_decoder() {
     const models::ModelShape shape = shape_of(source_.vae);
+    const int64_t replicas = loading_.layout.data, full = work_.count / together(), rest = work_.count % together();
     std::vector<Pass> all;
     const auto add_pictures = [&](int64_t pictures, bool is_shared) {
       if (pictures == 0) return;
-      const std::vector<Pass> passes =
-          recorded_by_all(shape, Held::ByEach, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
-            decode(model, is_shared ? mesh.all() : mesh.all_but("data"));
-          });
+      const bool is_alone = work_.in_tiles || (!is_shared && plan_.ranks == replicas);  // then all ranks do the same
+      const std::vector<Pass> passes = recorded_by(is_alone ? 1 : plan_.ranks, shape, Held::ByEach,
+                                                   [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
+                                                     decode(model, is_shared ? mesh.all() : mesh.all_but("data"));
+                                                   });
       plan_.seconds += static_cast<double>(pictures) * seconds_of(passes, cluster_);
       all.insert(all.end(), passes.begin(), passes.end());
     };
-    const int64_t replicas = loading_.layout.data, full = work_.count / together(), rest = work_.count % together();
     const bool is_shared = !work_.in_tiles && rest < replicas;
     add_pictures(full * share_ + (is_shared ? 0 : (rest + replicas - 1) / replicas), false);
     add_pictures(is_shared ? rest : 0, true);
