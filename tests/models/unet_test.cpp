@@ -82,6 +82,14 @@ double number(const at::Tensor& t) { return t.item<double>(); }
 
 at::Tensor loss_of(const at::Tensor& y) { return (y - sines(.17, .5, {1, 4, 8, 8})).square().mean(); }
 
+/// Returns the norm of the gradients of all parameters.
+double norm_of_gradients(const Made& made, const at::Tensor& loss) {
+  loss.backward();
+  double squares = 0;
+  for (const nn::Parameter& p : made.parameters) squares += number(p.value.grad().square().sum());
+  return std::sqrt(squares);
+}
+
 TEST(Unet, HasTheValuesAndGradientsOfDiffusers) {
   Made made(small());
   set_values(made);
@@ -92,10 +100,37 @@ TEST(Unet, HasTheValuesAndGradientsOfDiffusers) {
   EXPECT_NEAR(number(y.square().sum()), 111.6870746528, 1e-9);
   const at::Tensor loss = loss_of(y);
   EXPECT_NEAR(number(loss), .9701259963973, 1e-12);
-  loss.backward();
-  double squares = 0;
-  for (const nn::Parameter& p : made.parameters) squares += number(p.value.grad().square().sum());
-  EXPECT_NEAR(std::sqrt(squares), 8.330762655662, 1e-11);
+  EXPECT_NEAR(norm_of_gradients(made, loss), 8.330762655662, 1e-11);
+}
+
+/// Returns the config of a small UNet of SDXL's form: a transformer of two layers, a pooled text and sizes.
+nlohmann::json small_sdxl() {
+  nlohmann::json config = small_config();
+  config.update({{"down_block_types", {"DownBlock2D", "CrossAttnDownBlock2D"}},
+                 {"up_block_types", {"CrossAttnUpBlock2D", "UpBlock2D"}},
+                 {"attention_head_dim", {2, 4}},
+                 {"transformer_layers_per_block", {1, 2}},
+                 {"use_linear_projection", true},
+                 {"addition_embed_type", "text_time"},
+                 {"addition_time_embed_dim", 8},
+                 {"projection_class_embeddings_input_dim", 68}});
+  return config;
+}
+
+TEST(Unet, HasTheValuesAndGradientsOfSdxl) {
+  using tensor::Dim;
+  Made made(unet_from_diffusers(small_sdxl()));
+  set_values(made);
+  tensor::Batch batch = *picture_step().batch;
+  batch.add("pooled", {sines(.4, .3, {1, 20}), {Dim::Row, Dim::Other}});
+  batch.add("sizes", {at::tensor({96., 128., 4., 8., 64., 48.}, at::kDouble).view({1, 6}), {Dim::Row, Dim::Other}});
+  const at::Tensor y = prediction(made, nn::step_of(batch));
+  EXPECT_NEAR(number(y.flatten()[0]), -.4745897030796, 1e-12);
+  EXPECT_NEAR(number(y.sum()), -51.50439263939, 1e-10);
+  EXPECT_NEAR(number(y.square().sum()), 113.7989180132, 1e-9);
+  const at::Tensor loss = loss_of(y);
+  EXPECT_NEAR(number(loss), .9446060433277, 1e-12);
+  EXPECT_NEAR(norm_of_gradients(made, loss), 6.416826148702, 1e-11);
 }
 
 TEST(Unet, TakesPicturesOfAnySize) {
@@ -192,6 +227,7 @@ TEST(Unet, HasTheParametersOfStableDiffusion) {
   EXPECT_EQ(count("sd-1.5"), 859'520'964);
   EXPECT_EQ(count("sd-2.1"), 865'910'724);
   EXPECT_EQ(count("sd-1.5-tiny"), 1'489'028);
+  EXPECT_EQ(count("sdxl"), 2'567'463'684);
 }
 
 /// Returns the config.json of the published folder `unet` of Stable Diffusion 1.5, and that of 2.1.
@@ -246,6 +282,27 @@ TEST(Unet, WritesThePublishedConfigsThatItReads) {
   }
 }
 
+TEST(Unet, WritesTheConfigOfSdxlThatItReads) {
+  nlohmann::json given = published(/*is_second=*/true);
+  given.update({{"addition_embed_type", "text_time"},
+                {"addition_time_embed_dim", 256},
+                {"attention_head_dim", {5, 10, 20}},
+                {"block_out_channels", {320, 640, 1280}},
+                {"cross_attention_dim", 2048},
+                {"down_block_types", {"DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"}},
+                {"projection_class_embeddings_input_dim", 2816},
+                {"sample_size", 128},
+                {"transformer_layers_per_block", {1, 2, 10}},
+                {"up_block_types", {"CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"}},
+                {"upcast_attention", nullptr}});
+  const ModelShape shape = unet_from_diffusers(given);
+  EXPECT_EQ(shape, built_in().resolve({.name = "sdxl"}));
+  const nlohmann::json written = unet_to_diffusers(shape);
+  for (const auto& [key, value] : given.items())
+    if (!key.starts_with('_') && !value.is_null()) EXPECT_EQ(written[key], value) << key;
+  EXPECT_EQ(unet_from_diffusers(written), shape);
+}
+
 TEST(Unet, ReadsAHeightAndAWidth) {
   nlohmann::json config = small_config();
   config["sample_size"] = {6, 10};
@@ -270,6 +327,8 @@ TEST(Unet, RefusesConfigsWithWhichItComputesOtherNumbers) {
                                                                         {"flip_sin_to_cos", false},
                                                                         {"addition_embed_type", "text_time"},
                                                                         {"transformer_layers_per_block", {1, 2}},
+                                                                        {"addition_time_embed_dim", 8},
+                                                                        {"addition_embed_type", "text"},
                                                                         {"layers_per_block", {1, 2}},
                                                                         {"class_embed_type", "timestep"},
                                                                         {"norm_num_groups", nullptr},

@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/models/families/unet.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/unet_parts.h"
 #include "colossal/schedule/make.h"
 #include "support/parity.h"
 #include "support/thrown_message.h"
@@ -67,6 +70,42 @@ TEST(Unet, EqualsSingleProcessWithHeadsThatDoNotDivide) {
   EXPECT_NO_THROW(check_parity(with_tensor(c, {.size = 2})));
 }
 
+/// Returns a case of SDXL's form: transformers of several layers, a pooled text and sizes.
+ParityCase sdxl_case() {
+  ParityCase c = unet_case();
+  auto own = c.shape.own.as<models::UnetSizes>();
+  own.transformers = {0, 2};
+  own.pooled = 10, own.size_features = 4;
+  own.linear_projection = true;
+  c.shape.own = own;
+  c.shape.architecture->settle(c.shape);
+  return c;
+}
+
+TEST(Unet, EqualsSingleProcessWithTransformersOfSeveralLayers) {
+  for (const TensorConfig& tensor : tensor_layouts()) {
+    if (!runs_all() && tensor.size > 4) continue;
+    SCOPED_TRACE(name_of(tensor));
+    ParityCase c = sdxl_case();
+    if (tensor.size == 2) c.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2};
+    if (tensor.size == 2) c.recompute = "block";
+    EXPECT_NO_THROW(check_parity(with_tensor(c, tensor)));
+  }
+}
+
+// A layer of a transformer and the one before it are on two ranks: what it reads of them is the state of the layers and
+// the pixels before the first one.
+TEST(Unet, EqualsSingleProcessIfATransformerIsCut) {
+  ParityCase c = sdxl_case();
+  const auto blocks = static_cast<int64_t>(c.shape.layers);
+  const std::vector<models::UnetPart> parts = models::unet_parts(c.shape.own.as<models::UnetSizes>());
+  const auto last =
+      std::find_if(parts.begin(), parts.end(), [](const models::UnetPart& part) { return part.layer == 1; });
+  const int64_t cut = last - parts.begin();
+  c.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2, .layers_per_stage = {cut, blocks - cut}};
+  EXPECT_NO_THROW(check_parity(with_tensor(c, {})));
+}
+
 TEST(Unet, EqualsSingleProcessWithReplicasThatShardParameters) {
   for (const TensorConfig& tensor : tensor_layouts()) {
     if (tensor.size > (runs_all() ? 8 : 2)) continue;
@@ -112,11 +151,12 @@ TEST(Unet, FailsIfAStateIsLostBetweenStages) {
 }
 
 TEST(Unet, ChangesNoBitIfBlocksAreRecomputed) {
-  for (const char* recompute : {"selective", "block"}) {
-    ParityCase c = unet_case();
-    c.recompute = recompute;
+  for (ParityCase c : {unet_case(), sdxl_case()}) {
     c.bitwise = true;
-    check_parity(c);
+    for (const char* recompute : {"selective", "block"}) {
+      c.recompute = recompute;
+      check_parity(c);
+    }
   }
 }
 

@@ -47,6 +47,8 @@ tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int
   if (own.classes > 0) batch.add("classes", {(own.classes - index + seed).remainder(own.classes + 1), {Dim::Row}});
   if (own.text > 0)
     batch.add("text", {random({rows, kWords, own.text}, 300 + seed), {Dim::Row, Dim::Other, Dim::Feature}});
+  if (own.pooled > 0) batch.add("pooled", {random({rows, own.pooled}, 400 + seed), {Dim::Row, Dim::Other}});
+  if (own.sizes > 0) batch.add("sizes", {random({rows, own.sizes}, 500 + seed) * 50, {Dim::Row, Dim::Other}});
   return batch;
 }
 

@@ -36,8 +36,14 @@ tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
   const auto make = [](std::vector<int64_t> dims, at::ScalarType dtype = at::kFloat) {
     return at::empty(dims, at::TensorOptions(dtype).device(at::kMeta));
   };
-  return denoiser_batch(make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}), make({rows}),
-                        sizes.text > 0 ? make({rows, kTokens, sizes.text}) : make({rows}, at::kLong));
+  tensor::Batch told;
+  if (sizes.text > 0)
+    told.add("text", {make({rows, kTokens, sizes.text}), {Dim::Row, Dim::Other, Dim::Feature}});
+  else
+    told.add("classes", {make({rows}, at::kLong), {Dim::Row}});
+  if (sizes.pooled > 0) told.add("pooled", {make({rows, sizes.pooled}), {Dim::Row, Dim::Other}});
+  if (sizes.sizes > 0) told.add("sizes", {make({rows, sizes.sizes}), {Dim::Row, Dim::Other}});
+  return denoiser_batch(make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}), make({rows}), told);
 }
 
 ops::PictureSize picture_size(const tensor::Batch& batch) {

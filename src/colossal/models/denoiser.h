@@ -12,6 +12,10 @@
 //            label. Only of a model with classes
 //   text     the states of a text encoder for each row's caption [B, 77, text]: Dim::Row, Dim::Other, Dim::Feature.
 //            Only of a model with DenoiserSizes::text
+//   pooled   one state of each row's whole caption [B, pooled]: Dim::Row, Dim::Other. Only of a model with
+//            DenoiserSizes::pooled
+//   sizes    for each row the height and width of the picture before it was cut, the top and left of the cut, and the
+//            height and width to draw, in pixels, [B, 6]: Dim::Row, Dim::Other. Only of a model with DenoiserSizes::sizes
 //   ids      in place of text, the tokens of the caption, int64 [B, 77]: of a model with its text encoder within it
 //            (models/clip_text_within.h)
 //
@@ -26,6 +30,9 @@
 #include "colossal/tensor/batch.h"
 
 namespace colossal::models {
+
+/// The numbers in the field `sizes`.
+inline constexpr int64_t kPictureSizes = 6;
 
 /// Returns the sizes of a model that predicts the noise of pictures. Errors ("objective"): another kind of model.
 DenoiserSizes denoiser_of(const ModelShape& shape);

@@ -1,21 +1,32 @@
 #include "colossal/models/unet_parts.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "colossal/base/error.h"
 
 namespace colossal::models {
 
 namespace unet {
 
+/// Returns the number of skips: of the embedding, of each ResNet on the way down, and of each level but the last.
+int skips_of(const UnetSizes& sizes) {
+  return static_cast<int>(sizes.features.size()) * static_cast<int>(sizes.resnets + 1);
+}
+
 /// Puts the parts one after the other.
 class Chain {
  public:
-  explicit Chain(const UnetSizes& sizes) : sizes_(sizes), features_(sizes.features.front()) { keep(); }
+  explicit Chain(const UnetSizes& sizes)
+      : sizes_(sizes), inside_(kUnetSkips + skips_of(sizes)), features_(sizes.features.front()) {
+    keep();
+  }
 
   void down(int64_t level, bool is_last) {
     const std::string folder = concat("down_blocks.", level, ".");
     for (int64_t i = 0; i < sizes_.resnets; ++i) {
       resnet(concat(folder, "resnets.", i, "."), level);
-      if (sizes_.transformers[level] > 0) transformer(concat(folder, "attentions.", i, "."));
+      if (sizes_.transformers[level] > 0) transformer(concat(folder, "attentions.", i, "."), level);
       keep();
     }
     if (is_last) return;
@@ -24,14 +35,14 @@ class Chain {
   }
   void middle() {
     resnet("mid_block.resnets.0.", level_);
-    transformer("mid_block.attentions.0.");
+    transformer("mid_block.attentions.0.", level_);
     resnet("mid_block.resnets.1.", level_);
   }
   void up(int64_t level, int64_t index) {
     const std::string folder = concat("up_blocks.", index, ".");
     for (int64_t i = 0; i <= sizes_.resnets; ++i) {
       resnet(concat(folder, "resnets.", i, "."), level, /*joins=*/true);
-      if (sizes_.transformers[level] > 0) transformer(concat(folder, "attentions.", i, "."));
+      if (sizes_.transformers[level] > 0) transformer(concat(folder, "attentions.", i, "."), level);
     }
     if (level > 0) add({.kind = UnetPart::Kind::Upsampler, .folder = folder + "upsamplers.0.", .level = level - 1});
   }
@@ -59,8 +70,16 @@ class Chain {
     }
     add(std::move(part));
   }
-  void transformer(const std::string& folder) {
-    add({.kind = UnetPart::Kind::Transformer, .folder = folder, .level = level_});
+  void transformer(const std::string& folder, int64_t level) {
+    const int input = state_;
+    const int64_t layers = std::max<int64_t>(1, sizes_.transformers[level]);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      state_ = input;
+      add({.kind = UnetPart::Kind::Transformer, .folder = folder, .level = level, .layer = layer, .layers = layers});
+      UnetPart& part = parts_.back();
+      if (layers > 1) part.inside = inside_;
+      if (!part.ends()) part.writes = inside_;
+    }
   }
   void add(UnetPart part) {
     part.from = level_;
@@ -75,6 +94,7 @@ class Chain {
   }
 
   const UnetSizes& sizes_;
+  const int inside_;  // the state behind the skips
   std::vector<UnetPart> parts_{};
   std::vector<Skip> skips_{};
   int made_ = 0, state_ = kUnetHidden;
@@ -82,6 +102,8 @@ class Chain {
 };
 
 }  // namespace unet
+
+double unet_deviation(int64_t in) { return 1 / std::sqrt(3.0 * static_cast<double>(in)); }
 
 ops::PictureSize unet_level_size(ops::PictureSize size, int64_t level) {
   for (int64_t i = 0; i < level; ++i) size = {(size.height + 1) / 2, (size.width + 1) / 2};

@@ -2,26 +2,24 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/models/built_in.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/unet_parts.h"
-#include "colossal/nn/attention.h"
-#include "colossal/nn/attention_shape.h"
+#include "colossal/models/unet_transformer.h"
 #include "colossal/nn/convolution.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/field_linear.h"
 #include "colossal/nn/forward_context.h"
-#include "colossal/nn/head_projections.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/nn/sinusoids.h"
-#include "colossal/ops/activation.h"
 #include "colossal/ops/group_norm.h"
 
 namespace colossal::models {
@@ -35,10 +33,15 @@ void UnetSizes::fields(Fields& f) {
   f.integers("features", features, "features", "width of each level, the largest pictures first", 1, kMaxFeatures);
   f.integer("resnets", resnets, "blocks", "ResNets of a level on the way down; the way up has one more", 1,
             kMaxResnets);
-  f.integers("transformers", transformers, "", "1 for each level whose ResNets a transformer follows, else 0", 0, 1);
+  f.integers("transformers", transformers, "", "layers of the transformer behind each ResNet of a level; 0 = none", 0,
+             kMaxResnets);
   f.integers("attention_heads", attention_heads, "heads",
              "number of attention heads of each level; the last is also that of the middle", 1, kMaxFeatures);
   f.integer("text", text, "features", "width of the text states", 1, kMaxFeatures);
+  f.integer("pooled", pooled, "features",
+            "width of the one state of a whole text that it also reads, with sizes of the picture; 0 = neither", 0,
+            kMaxFeatures);
+  f.integer("size_features", size_features, "features", "sinusoids of each of those sizes", 2, kMaxFeatures);
   f.flag("linear_projection", linear_projection,
          "transformers begin and end with linear layers, which is another form of 1 x 1 convolutions");
   f.integer("groups", groups, "groups", "groups of each GroupNorm", 1, kMaxFeatures);
@@ -49,12 +52,7 @@ void UnetSizes::fields(Fields& f) {
 
 namespace unet {  // a namespace of its own, because every family has functions of these names
 
-constexpr double kBeforeAttention = 1e-6;  // epsilon of the GroupNorm of a transformer
-constexpr double kInTransformer = 1e-5;    // epsilon of its LayerNorms
-
-/// Returns the standard deviation of the uniform distribution with bound 1 / sqrt(in), from which torch draws the
-/// weights of these layers.
-double of_inputs(int64_t in) { return 1 / std::sqrt(3.0 * static_cast<double>(in)); }
+constexpr auto of_inputs = unet_deviation;
 
 /// Returns the options of a convolution with a square kernel.
 nn::LinearOptions kernel(int64_t side, int64_t in) {
@@ -82,6 +80,8 @@ void check(const UnetSizes& own) {
   for (const auto& [name, size] : lists)
     require(size == levels, "model", name, " must have an entry for each of the ", levels, " levels of features: got ",
             size);
+  require(own.pooled == 0 || own.size_features % 2 == 0, "model",
+          "size_features must be even, for sines and cosines: got ", own.size_features);
   require(own.features.front() % 2 == 0, "model", "the first of features must be even, for the sines of times: got ",
           own.features.front());
   for (size_t i = 0; i < levels; ++i) {
@@ -96,6 +96,7 @@ void check(const UnetSizes& own) {
 
 /// Returns the preset of the text encoder whose states have that many features.
 const char* text_encoder_of(const UnetSizes& own) {
+  if (own.pooled > 0) return "";  // SDXL reads two encoders
   return own.text == 768 ? "clip-l" : own.text == 1024 ? "open-clip-h" : own.text == 64 ? "clip-text-tiny" : "";
 }
 
@@ -119,7 +120,9 @@ void settle(ModelShape& s) {
                       .text_encoder = text_encoder_of(own),
                       .vae = own.channels == 3 ? ""
                              : own.text >= 768 ? "autoencoder-kl"
-                                               : "autoencoder-kl-tiny"});
+                                               : "autoencoder-kl-tiny",
+                      .pooled = own.pooled,
+                      .sizes = own.pooled > 0 ? kPictureSizes : 0});
 }
 
 /// Hidden states whose features follow each other. Where ranks have parts of the features, those of the result are
@@ -192,78 +195,6 @@ class Resnet {
   std::unique_ptr<nn::Dense> shortcut_;  // null if its features stay as many
 };
 
-/// A transformer over the pixels: attention among them, attention to the text and a feed-forward layer, between two
-/// projections.
-class Transformer {
- public:
-  Transformer(const ModelShape& s, const UnetPart& part, const std::string& name, nn::Layers& make)
-      : part_(part), linear_(s.own.as<UnetSizes>().linear_projection) {
-    const auto own = s.own.as<UnetSizes>();
-    const int64_t size = part.out, heads = own.attention_heads[part.level], inside = 4 * size;
-    const nn::AttentionShape shape{.hidden = size, .heads = heads, .kv_heads = heads, .head_dim = size / heads};
-    nn::AttentionShape to_text = shape;
-    to_text.source_hidden = own.text;
-    const nn::LinearOptions of_size{.bias = false, .deviation = of_inputs(size)},
-        of_text{.bias = false, .deviation = of_inputs(own.text)}, out{.deviation = of_inputs(size)};
-    const auto layer_norm = [&](const char* layer) {
-      return make.layer_norm(name + layer, size, {.epsilon = kInTransformer});
-    };
-    const std::vector<int64_t> taps = linear_ ? std::vector<int64_t>() : std::vector<int64_t>{1, 1};
-    norm_ = make.group_norm(name + ".norm", size, {own.groups, kBeforeAttention}, nn::Place::Outside);
-    proj_in_ = make.dense(name + ".proj_in", size, size, {.deviation = of_inputs(size), .taps = taps});
-    self_.norm = layer_norm(".attention.norm");
-    qkv_ = make.heads(name + ".attention.qkv", shape, of_size);
-    self_.attention = make.attention(name + ".attention", shape, {.causal = false});
-    self_.out = make.from_heads(name + ".attention.out", shape, out);
-    cross_.norm = layer_norm(".cross.norm");
-    to_text_ = make.cross_heads(name + ".cross", to_text, of_size, of_text);
-    cross_.attention = make.attention(name + ".cross", to_text, {.causal = false});
-    cross_.out = make.from_heads(name + ".cross.out", to_text, out);
-    mlp_norm_ = layer_norm(".mlp.norm");
-    gate_up_ = make.expand(name + ".mlp.gate_up", size, 2 * inside,
-                           {.deviation = of_inputs(size), .segments = {{inside}, {inside}}});
-    down_ = make.contract(name + ".mlp.down", inside, size, {.deviation = of_inputs(inside)});
-    proj_out_ = make.dense(name + ".proj_out", size, size, {.deviation = 0, .taps = taps});
-  }
-
-  std::vector<int> reads() const { return {part_.reads, kUnetText}; }
-
-  at::Tensor forward(const States& states, const nn::ForwardContext& step) const {
-    const at::Tensor& x = states[part_.reads];
-    const nn::Pictures pictures{size_of(step, part_.level), ops::Window::same(1)};
-    at::Tensor h = projected(*proj_in_, norm_->forward(x), pictures);
-    h = h + self_.after(qkv_->forward(self_.norm->forward(h), step), step);
-    h = h + cross_.after(to_text_->forward(cross_.norm->forward(h), states[kUnetText], step), step);
-    h = h + down_->forward(gate_up_->forward(mlp_norm_->forward(h)).map(geglu_, step));
-    return x + projected(*proj_out_, h, pictures);
-  }
-
- private:
-  struct Branch {
-    at::Tensor after(const nn::Heads& heads, const nn::ForwardContext& step) const {
-      return out->forward(attention->forward(heads, step), step);
-    }
-    std::unique_ptr<nn::Norm> norm;
-    std::unique_ptr<nn::Attention> attention;
-    std::unique_ptr<nn::OutputProjection> out;
-  };
-  at::Tensor projected(nn::Dense& layer, const at::Tensor& x, const nn::Pictures& pictures) const {
-    return linear_ ? layer.forward(x) : layer.forward(x, pictures);
-  }
-
-  UnetPart part_;
-  bool linear_;
-  at::Tensor (*geglu_)(const at::Tensor&) = ops::activation("gelu").gated;  // exact, the gate first
-  std::unique_ptr<nn::GroupNorm> norm_;
-  std::unique_ptr<nn::Dense> proj_in_, proj_out_;
-  Branch self_, cross_;
-  std::unique_ptr<nn::HeadProjection> qkv_;
-  std::unique_ptr<nn::CrossProjection> to_text_;
-  std::unique_ptr<nn::Norm> mlp_norm_;
-  std::unique_ptr<nn::Expand> gate_up_;
-  std::unique_ptr<nn::Contract> down_;
-};
-
 /// A convolution from a level to the next one, with a stride down, and of the enlarged picture up.
 class Resampler {
  public:
@@ -287,30 +218,52 @@ class Resampler {
   std::unique_ptr<nn::Dense> conv_;
 };
 
-/// The vector of a time, linear(silu(linear(sinusoids))). Every rank computes it for its rows; the layers take one row
-/// a sample, so there is little to divide.
+/// linear(silu(linear(x))) of what a row is told. Every rank computes it for its rows; the layers take one row a sample,
+/// so there is little to divide.
+class Told {
+ public:
+  Told(const std::string& name, int64_t in, int64_t out, nn::Layers& make)
+      : first_(make, name + ".linear_1", in, out, of_inputs(in)),
+        second_(make.dense(name + ".linear_2", out, out, {.deviation = of_inputs(out)})) {}
+
+  at::Tensor forward(const at::Tensor& x) const { return second_->forward(at::silu(first_.forward(x))); }
+
+ private:
+  nn::FieldLinear first_;
+  std::unique_ptr<nn::Dense> second_;
+};
+
+/// The vector of a time and, of SDXL, of the pooled text and the sizes of the picture.
 class Conditioning {
  public:
   Conditioning(const UnetSizes& own, nn::Layers& make)
-      : part_(make.field_part()),
+      : own_(own),
+        part_(make.field_part()),
         dtype_(make.parameters().options().dtype),
-        sinusoids_(own.features.front()),
-        first_(make, "time.linear_1", sinusoids_, condition_features(own), of_inputs(sinusoids_)),
-        second_(make.dense("time.linear_2", condition_features(own), condition_features(own),
-                           {.deviation = of_inputs(condition_features(own))})) {}
+        time_("time", own.features.front(), condition_features(own), make) {
+    if (own.pooled > 0)
+      more_.emplace("more", own.pooled + kPictureSizes * own.size_features, condition_features(own), make);
+  }
 
   at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
-    const at::Tensor times = part_(batch.field("times"), step).to(at::promote_types(dtype_, at::kFloat));
-    const at::Tensor x = nn::time_sinusoids(times, sinusoids_, {.cosines_first = true}).to(dtype_);
-    return second_->forward(at::silu(first_.forward(x)));
+    const at::Tensor time = time_.forward(sinusoids(part_(batch.field("times"), step), own_.features.front()));
+    if (!more_) return time;
+    const at::Tensor sizes = sinusoids(part_(batch.field("sizes"), step).flatten(), own_.size_features),
+                     pooled = part_(batch.field("pooled"), step).to(dtype_);
+    return time + more_->forward(at::cat({pooled, sizes.view({pooled.size(0), -1})}, 1));
   }
 
  private:
+  at::Tensor sinusoids(const at::Tensor& x, int64_t features) const {
+    return nn::time_sinusoids(x.to(at::promote_types(dtype_, at::kFloat)), features, {.cosines_first = true})
+        .to(dtype_);
+  }
+
+  UnetSizes own_;
   nn::FieldPart part_;
   at::ScalarType dtype_;
-  int64_t sinusoids_;
-  nn::FieldLinear first_;
-  std::unique_ptr<nn::Dense> second_;
+  Told time_;
+  std::optional<Told> more_;  // of a model with `pooled`
 };
 
 /// The norm and the convolution to the prediction.
@@ -371,7 +324,9 @@ std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& 
   };
   add_skip(own.features.front(), 0);
   for (const UnetPart& part : parts)
-    if (part.writes >= kUnetSkips) add_skip(part.out, part.level);
+    if (part.writes >= kUnetSkips && part.writes != part.inside) add_skip(part.out, part.level);
+  const auto is_in_layers = [](const UnetPart& part) { return part.layers > 1; };
+  if (std::any_of(parts.begin(), parts.end(), is_in_layers)) states.push_back(pixels_state("inside", of_part));
   return states;
 }
 
@@ -388,7 +343,7 @@ models::Block make_block(const ModelShape& s, const UnetPart& part, const std::s
     case UnetPart::Kind::Resnet:
       return made<Resnet>(s, part, name, make);
     case UnetPart::Kind::Transformer:
-      return made<Transformer>(s, part, name, make);
+      return made<UnetTransformer>(s, part, name, make);
     default:
       return made<Resampler>(s, part, name, make);
   }
@@ -427,6 +382,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const int64_t first = text_encoder_blocks(s);
   Model model;
   model.fields = {"noised", "times", first > 0 ? "ids" : "text"};
+  if (own.pooled > 0) model.fields.insert(model.fields.end(), {"pooled", "sizes"});
   model.states = states_of(own, parts, first);
   model.embed = make_embed(s, model, layers);
   for (const UnetPart& part : parts)
@@ -444,10 +400,18 @@ ModelShape sized(const UnetSizes& own) {
   return shape;
 }
 
-/// Returns toys of the form of Stable Diffusion's UNets, for latents of 16 x 16, and these UNets.
+/// Returns toys of the form of Stable Diffusion's UNets, for latents of 8 x 8, and these UNets.
 std::vector<Preset> presets() {
   UnetSizes second{.height = 96, .width = 96, .attention_heads = {5, 10, 20, 20}, .text = 1024, .target = "v"};
   second.linear_projection = second.upcast_attention = true;
+  const UnetSizes third{.height = 128,
+                        .width = 128,
+                        .features = {320, 640, 1280},
+                        .transformers = {0, 2, 10},
+                        .attention_heads = {5, 10, 20},
+                        .text = 2048,
+                        .pooled = 1280,
+                        .linear_projection = true};
   UnetSizes toy{.height = 8,
                 .width = 8,
                 .features = {32, 64, 64},
@@ -460,10 +424,15 @@ std::vector<Preset> presets() {
   second_toy.attention_heads = {2, 4, 4};
   second_toy.target = "v";
   second_toy.linear_projection = second_toy.upcast_attention = true;
-  return {{"sd-1.5-tiny", sized(toy)},
-          {"sd-2.1-tiny", sized(second_toy)},
-          {"sd-1.5", sized({})},
-          {"sd-2.1", sized(second)}};
+  UnetSizes third_toy = toy;
+  third_toy.features = {32, 64};
+  third_toy.transformers = {0, 2};
+  third_toy.attention_heads = {2, 4};
+  third_toy.pooled = 24, third_toy.size_features = 8;
+  third_toy.linear_projection = true;
+  return {{"sd-1.5-tiny", sized(toy)},     {"sd-2.1-tiny", sized(second_toy)},
+          {"sdxl-tiny", sized(third_toy)}, {"sdxl", sized(third)},
+          {"sd-1.5", sized({})},           {"sd-2.1", sized(second)}};
 }
 
 }  // namespace unet

@@ -1,6 +1,6 @@
-// The UNet of Stable Diffusion 1.5 and 2.1 (arXiv:2112.10752): it predicts the noise of a latent, or what else its
-// objective asks for, from the noised latent, the time and the states of a text encoder. Its own keys, and its form in
-// diffusers.
+// The UNet of Stable Diffusion 1.5 and 2.1 (arXiv:2112.10752) and of SDXL (arXiv:2307.01952): it predicts the noise of a
+// latent, or what else its objective asks for, from the noised latent, the time and the states of a text encoder; SDXL's
+// also from one state of the whole text and the sizes of the picture. Its own keys, and its form in diffusers.
 //
 //   const ModelShape shape = built_in().resolve({.name = "sd-1.5-tiny"});
 //   const at::Tensor predicted = models::predicted_picture(shape, end[0], *step.batch);  // [B, outputs, height, width]
@@ -25,10 +25,14 @@ struct UnetSizes {
   int64_t height = 64, width = 64;  ///< cells of the latents for which the model is made; it takes others, too
   int64_t channels = 4, outputs = 4;
   std::vector<int64_t> features{320, 640, 1280, 1280};
-  int64_t resnets = 2;                               ///< of a level on the way down; one more on the way up
-  std::vector<int64_t> transformers{1, 1, 1, 0};     ///< 1 = a transformer follows each ResNet of the level; 0 = none
+  int64_t resnets = 2;  ///< of a level on the way down; one more on the way up
+  /// Layers of the transformer that follows each ResNet of a level; 0 = none does. The last is also that of the middle,
+  /// which always has one layer or more
+  std::vector<int64_t> transformers{1, 1, 1, 0};
   std::vector<int64_t> attention_heads{8, 8, 8, 8};  ///< the last is also that of the middle, which always attends
   int64_t text = 768;                                ///< features of the text states
+  int64_t pooled = 0;  ///< features of the one state of a whole text that it also reads, with sizes; 0 = neither
+  int64_t size_features = 256;     ///< sinusoids of each of the kPictureSizes numbers, of a model with `pooled`
   bool linear_projection = false;  ///< transformers begin and end with linear layers, not with 1 x 1 convolutions
   int64_t groups = 32;             ///< of each GroupNorm
   std::string target = "epsilon";  ///< default of [diffusion] target: "epsilon" or "v"

@@ -1,10 +1,13 @@
 // The UNet as diffusers stores it.
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/clip_text_within.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/models/diffusers_config.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -14,7 +17,8 @@ namespace colossal::models {
 
 namespace unet {
 
-constexpr const char *kClass = "UNet2DConditionModel", *kSampleSize = "sample_size", *kHeads = "attention_head_dim";
+constexpr const char *kClass = "UNet2DConditionModel", *kSampleSize = "sample_size", *kHeads = "attention_head_dim",
+                     *kLayers = "transformer_layers_per_block", *kUpcast = "upcast_attention";
 
 /// A key whose value is a list, or one number for all of `size`.
 void number_or_list(FolderKeys& k, const char* key, std::vector<int64_t>& list, int64_t otherwise, size_t size) {
@@ -45,13 +49,22 @@ void level_keys(FolderKeys& k, UnetSizes& own) {
   }
   k.optional(kDown, down, down);  // the defaults are those of a new UnetSizes
   k.optional(kUp, up, up);
+  std::vector<int64_t> layers = own.transformers;  // the class counts layers of levels that have none
+  std::replace(layers.begin(), layers.end(), 0, 1);
+  number_or_list(k, kLayers, layers, 1, down.size());
   if (!k.reads()) return;
+  require(layers.size() == down.size(), "model", kLayers, " must be a number, or one for each of the ", down.size(),
+          " levels: got ", layers.size(), " numbers");
   own.transformers.clear();
   for (const std::string& name : down) {
     require(name == "CrossAttnDownBlock2D" || name == "DownBlock2D", "model", kDown,
             " must be CrossAttnDownBlock2D or DownBlock2D: got ", name);
-    own.transformers.push_back(name == "DownBlock2D" ? 0 : 1);
+    const size_t level = own.transformers.size();
+    own.transformers.push_back(name == "DownBlock2D" ? 0 : layers.at(level));
   }
+  require(down.empty() || down.back() != "DownBlock2D" || layers.back() == 1, "model", kLayers,
+          " must be 1 for a last level of the class DownBlock2D, as the transformer in the middle has as many: got ",
+          layers.empty() ? 0 : layers.back());
   for (size_t i = 0; i < std::max(up.size(), down.size()); ++i) {
     const char* const wanted =
         i < down.size() && own.transformers[down.size() - 1 - i] > 0 ? "CrossAttnUpBlock2D" : "UpBlock2D";
@@ -72,7 +85,6 @@ void fixed_keys(FolderKeys& k) {
   k.fixed("mid_block_scale_factor", 1);
   k.fixed("dropout", 0.0);
   k.fixed("act_fn", "silu");
-  k.fixed("transformer_layers_per_block", 1);
   k.fixed("dual_cross_attention", false);
   k.fixed("resnet_time_scale_shift", "default");
   k.fixed("resnet_skip_time_act", false);
@@ -84,11 +96,36 @@ void fixed_keys(FolderKeys& k) {
   k.fixed("class_embeddings_concat", false);
   for (const char* key :
        {"reverse_transformer_layers_per_block", "encoder_hid_dim", "encoder_hid_dim_type", "num_attention_heads",
-        "class_embed_type", "addition_embed_type", "addition_time_embed_dim", "num_class_embeds", "time_embedding_dim",
-        "time_embedding_act_fn", "timestep_post_act", "time_cond_proj_dim", "projection_class_embeddings_input_dim",
-        "mid_block_only_cross_attention", "cross_attention_norm"})
+        "class_embed_type", "num_class_embeds", "time_embedding_dim", "time_embedding_act_fn", "timestep_post_act",
+        "time_cond_proj_dim", "mid_block_only_cross_attention", "cross_attention_norm"})
     k.fixed(key, nullptr);
   k.written("addition_embed_type_num_heads", 64);  // of an addition_embed_type alone
+}
+
+/// What SDXL is told in addition: the pooled text and the sizes of the picture.
+void addition_keys(FolderKeys& k, UnetSizes& own) {
+  constexpr const char *kType = "addition_embed_type", *kSizes = "addition_time_embed_dim",
+                       *kInputs = "projection_class_embeddings_input_dim";
+  if (k.writes()) {
+    const bool has = own.pooled > 0;
+    k.written(kType, has ? nlohmann::json("text_time") : nlohmann::json());
+    k.written(kSizes, has ? nlohmann::json(own.size_features) : nlohmann::json());
+    k.written(kInputs, has ? nlohmann::json(own.pooled + kPictureSizes * own.size_features) : nlohmann::json());
+    return;
+  }
+  k.config().must_be_one_of(kType, {"text_time"});
+  if (!k.config().has(kType)) {
+    for (const char* key : {kSizes, kInputs})
+      require(!k.config().has(key), "model", key, " must be null without ", kType, "; remove one of both");
+    return;
+  }
+  for (const char* key : {kSizes, kInputs})
+    require(k.config().has(key), "model", key, " must have a number with ", kType, ": got none");
+  own.size_features = k.config().at<int64_t>(kSizes);
+  own.pooled = k.config().at<int64_t>(kInputs) - kPictureSizes * own.size_features;
+  require(own.pooled > 0, "model", kInputs, " must be more than ", kPictureSizes, " times ", kSizes,
+          ", because the pooled text takes the rest: got ", own.pooled + kPictureSizes * own.size_features, " and ",
+          own.size_features);
 }
 
 void keys(FolderKeys& k, ModelShape& s, UnetSizes& own) {
@@ -104,8 +141,16 @@ void keys(FolderKeys& k, ModelShape& s, UnetSizes& own) {
   k.optional("norm_num_groups", own.groups, standard.groups);
   k.optional("norm_eps", s.norm_epsilon, 1e-5);
   k.optional("use_linear_projection", own.linear_projection, false);
-  k.optional("upcast_attention", own.upcast_attention, false);
+  k.optional(kUpcast, own.upcast_attention, false);
+  addition_keys(k, own);
   fixed_keys(k);
+}
+
+/// Puts the number of a transformer's layer in place of that of the first one.
+void name_layer(std::string& name, int64_t layer) {
+  constexpr const char* kFirst = "transformer_blocks.0.";
+  if (const size_t at = name.find(kFirst); at != std::string::npos)
+    name.replace(at, std::strlen(kFirst), concat("transformer_blocks.", layer, "."));
 }
 
 /// Names of layers after the prefix of a part.
@@ -142,15 +187,20 @@ std::vector<nn::ExternalName> unet_diffusers_names(const ModelShape& shape) {
   FolderNames table{.outside = {{"pictures", {"conv_in"}},
                                 {"time.linear_1", {"time_embedding.linear_1"}},
                                 {"time.linear_2", {"time_embedding.linear_2"}},
+                                {"more.linear_1", {"add_embedding.linear_1"}},
+                                {"more.linear_2", {"add_embedding.linear_2"}},
                                 {"norm", {"conv_norm_out"}},
                                 {"head", {"conv_out"}}},
                     .in_block = unet::layers_of_parts()};
   for (const UnetPart& part : parts) table.each_block.push_back(part.folder);
   std::vector<nn::ExternalName> names = names_in_folder(shape, table);
   for (nn::ExternalName& name : names) {
+    const std::optional<int64_t> block = block_of(name.ours, shape.layers);
+    if (!block) continue;
+    for (nn::ExternalRows& rows : name.parts) unet::name_layer(rows.name, parts.at(*block).layer);
     if (name.ours.find(".mlp.gate_up.") == std::string::npos) continue;
     // The folder has the rows of the gate behind the others.
-    const int64_t rows = 4 * parts.at(*block_of(name.ours, shape.layers)).out;
+    const int64_t rows = 4 * parts.at(*block).out;
     const std::string theirs = name.parts.front().name;
     name.parts = {{theirs, rows, rows}, {theirs, 0, rows}};
   }
@@ -164,9 +214,11 @@ ModelShape unet_from_diffusers(const nlohmann::json& config) {
   UnetSizes sizes;
   unet::keys(writer, example, sizes);
   check_diffusers_config(config, unet::kClass, known);
+  const auto may_be_null = [&](const std::string& key) {  // the folder of SDXL has upcast_attention = null for false
+    return key.starts_with('_') || known[key].is_null() || key == unet::kSampleSize || key == unet::kUpcast;
+  };
   for (const auto& [key, value] : config.items())
-    require(key.starts_with('_') || !value.is_null() || known[key].is_null() || key == unet::kSampleSize, "model", key,
-            " of ", with_article(unet::kClass),
+    require(!value.is_null() || may_be_null(key), "model", key, " of ", with_article(unet::kClass),
             " must have a value: got null, with which diffusers makes another model");
   return settled(read_folder(FolderConfig(config, "UNet"), unet::keys), "unet");
 }
