@@ -105,12 +105,13 @@ ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t hea
           .own = own};
 }
 
-/// Returns a toy for captions as bytes, and the encoders of Stable Diffusion 1.5 (CLIP-L) and of 2.1, which is all of
-/// OpenCLIP-H but its last layer.
+/// Returns a toy for captions as bytes, the encoders of Stable Diffusion 1.5 (CLIP-L) and of 2.1, which is all of
+/// OpenCLIP-H but its last layer, and the second one of SDXL.
 std::vector<Preset> presets() {
   return {{"clip-text-tiny", sized(259, 64, 2, 4, {.end_id = 257})},
           {"clip-l", sized(49408, 768, 12, 12, {})},
-          {"open-clip-h", sized(49408, 1024, 23, 16, {.activation = "gelu"})}};
+          {"open-clip-h", sized(49408, 1024, 23, 16, {.activation = "gelu"})},
+          {"open-clip-bigg", sized(49408, 1280, 32, 20, {.activation = "gelu", .projection = 1280})}};
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
