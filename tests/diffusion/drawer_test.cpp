@@ -138,11 +138,11 @@ TEST_F(Drawers, ShareGuidanceWithOneGatherAStep) {
   std::mutex mutex;
   for (const int guidance : {1, 2}) {
     const auto draw_latents = [&](const Loaded& loaded, int rank) {
-      const at::Tensor told = loaded.parts.told("a star", 0), untold = loaded.parts.told("", 0);
+      const tensor::Batch told = loaded.parts.told("a star", 0), untold = loaded.parts.told("", 0);
       const double before = loaded.mesh.world().traffic().total().elements;
       const at::Tensor own = draw(loaded.model, run::plan_of(loaded.source, {.steps = kSteps}),
-                                  {.told = at::stack({told, told}),
-                                   .untold = at::stack({untold, untold}),
+                                  {.told = tensor::joined_rows({told, told}),
+                                   .untold = tensor::joined_rows({untold, untold}),
                                    .seeds = {1, 2},
                                    .guidance = 3,
                                    .rescale = 0.5,
@@ -243,7 +243,7 @@ TEST_F(Drawers, BeginFromAPictureByTheStrength) {
 // The first sample is the picture at the level of the first step, so noise alone that is equal draws the same.
 TEST_F(Drawers, NoiseAPictureAsTheFirstStepSays) {
   load(1, [](const Loaded& loaded, int) {
-    const at::Tensor told = loaded.parts.told("a star", 0).unsqueeze(0);
+    const tensor::Batch told = loaded.parts.told("a star", 0);
     const at::Tensor pictures = at::randn({1, 4, 8, 8}, at::kDouble), noise = at::randn({1, 4, 8, 8}, at::kDouble);
     for (const char* sampler : {"ddim", "euler", "dpm++2m"})
       for (const double strength : {1.0, 0.5}) {
@@ -262,7 +262,7 @@ TEST_F(Drawers, NoiseAPictureAsTheFirstStepSays) {
 
 TEST_F(Drawers, KeepWhatTheMaskCoversWithEverySampler) {
   load(1, [](const Loaded& loaded, int) {
-    const at::Tensor told = loaded.parts.told("a star", 0).unsqueeze(0);
+    const tensor::Batch told = loaded.parts.told("a star", 0);
     const at::Tensor pictures = at::randn({1, 4, 8, 8}, at::kDouble);
     at::Tensor mask = at::zeros({1, 1, 8, 8}, at::kDouble);
     mask.narrow(3, 0, 4).fill_(1);

@@ -81,6 +81,19 @@ TEST(Batch, ChangesTensorsAndKeepsTheirKinds) {
       HasSubstr("[data] field `labels` must have the 4 rows of the batch: got 3"));
 }
 
+TEST(Batch, HasTheRowsOfItsPartsAgain) {
+  const Batch batch = text();
+  const Batch again = joined_rows({batch.part(0, 1), batch.part(1, 3)});
+  ASSERT_EQ(again.fields().size(), batch.fields().size());
+  for (const auto& [name, field] : batch.fields()) {
+    EXPECT_TRUE(at::equal(again.at(name), field.tensor)) << name;
+    EXPECT_EQ(again.field(name).dims, field.dims);
+    EXPECT_EQ(again.field(name).ignored, field.ignored);
+  }
+  EXPECT_THAT(test::thrown_message([&] { joined_rows({batch, batch.without("labels")}); }), HasSubstr("`labels`"));
+  EXPECT_EQ(joined_rows({Batch(), Batch()}).rows(), 0);
+}
+
 TEST(Batch, ListsItsFieldsIfOneIsMissing) {
   EXPECT_THAT(test::thrown_message([] { text().at("images"); }),
               HasSubstr("[data] the batch must have a field `images`: got ids, labels, documents"));

@@ -67,9 +67,9 @@ struct Drawer::Request {
   const GivenPictures& given;
   noise::SamplerPlan plan;
   ops::PictureSize cells;
-  at::Tensor told, untold;   // states [tokens, features], or ids [tokens]
-  at::Tensor picture, mask;  // [1, C, h, w] and [1, 1, h, w]
-  at::Tensor beside;         // [1, DenoiserSizes::beside, h, w]
+  tensor::Batch told, untold;  // of one row
+  at::Tensor picture, mask;    // [1, C, h, w] and [1, 1, h, w]
+  at::Tensor beside;           // [1, DenoiserSizes::beside, h, w]
 };
 
 Drawer::Drawer(const run::PipelineSource& source, distributed::DistributedModel& model, PipelineParts& parts,
@@ -160,11 +160,11 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
   const int64_t share = (count + replicas.size() - 1) / replicas.size();
   const DrawOptions& options = request.options;
   const auto of_all = [&](const at::Tensor& x) { return x.defined() ? x.expand({share, -1, -1, -1}).contiguous() : x; };
-  const auto of_captions = [&](const at::Tensor& x) {
-    return x.defined() ? x.expand({share, -1, -1}).contiguous() : x;
+  const auto repeated = [share](const tensor::Batch& row) {
+    return tensor::joined_rows(std::vector(static_cast<size_t>(share), row));
   };
-  Drawing drawing{.told = of_captions(request.told),
-                  .untold = of_captions(request.untold),
+  Drawing drawing{.told = repeated(request.told),
+                  .untold = repeated(request.untold),
                   .size = request.cells,
                   .guidance = guidance_of(source_, options),
                   .rescale = options.rescale,

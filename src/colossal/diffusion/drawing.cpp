@@ -44,15 +44,17 @@ class Predictor {
         halves_(drawing.halves && drawing.halves->size() > 1 ? drawing.halves : nullptr),
         beside_(drawing.beside) {
     const bool reads_text = sizes_.text > 0;
-    const at::Tensor told = reads_text ? drawing.told : at::tensor(drawing.classes, at::kLong),
-                     untold = reads_text ? drawing.untold : at::full_like(told, sizes_.classes);
-    const at::Tensor own = !is_guided_            ? told
-                           : !halves_             ? at::cat({told, untold})
-                           : halves_->rank() == 0 ? told
-                                                  : untold;
+    const at::Tensor classes = at::tensor(drawing.classes, at::kLong);
+    const tensor::Batch told = reads_text ? drawing.told : models::told_batch(classes),
+                        untold =
+                            reads_text ? drawing.untold : models::told_batch(at::full_like(classes, sizes_.classes));
+    const tensor::Batch own = !is_guided_            ? told
+                              : !halves_             ? tensor::joined_rows({told, untold})
+                              : halves_->rank() == 0 ? told
+                                                     : untold;
     const int64_t parts = model.decoding_model().batch_parts;
-    all_ = (own.size(0) + parts - 1) / parts * parts;
-    conditions_ = filled(own, all_);
+    all_ = (own.rows() + parts - 1) / parts * parts;
+    conditions_ = own.map([this](const tensor::Field& field) { return filled(field.tensor, all_); });
   }
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
@@ -109,9 +111,9 @@ class Predictor {
   noise::GuidanceFactors guidance_;
   double rescale_;
   bool is_guided_;
-  int64_t rows_, all_ = 0;  // of the pictures, and of a pass
-  comm::Group* halves_;     // ranks that share guidance; null = both passes are here
-  at::Tensor conditions_;   // classes [rows], states of captions [rows, tokens, text], or their ids [rows, tokens]
+  int64_t rows_, all_ = 0;    // of the pictures, and of a pass
+  comm::Group* halves_;       // ranks that share guidance; null = both passes are here
+  tensor::Batch conditions_;  // classes, or fields of captions, in `all_` rows
   at::Tensor beside_;
 };
 
@@ -167,12 +169,12 @@ ops::PictureSize checked_size(const Drawing& drawing, const models::ModelShape& 
     for (const int64_t one : drawing.classes)
       require(one >= 0 && one <= sizes.classes, "draw", "classes must be in [0, ", sizes.classes, "): got ", one);
   }
-  for (const at::Tensor* text : {&drawing.told, &drawing.untold}) {
-    const bool is_needed = sizes.text > 0 && (text == &drawing.told || drawing.guidance != 1);
-    const int64_t dims = models::text_encoder_blocks(shape) > 0 ? 2 : 3;
-    require(text->defined() == is_needed && (!is_needed || (text->dim() == dims && text->size(0) == count)), "draw",
-            "a model that reads text must have the ", dims == 2 ? "tokens" : "states", " of a caption for each of ",
-            count, " pictures, and only such a model: got ", text->defined() ? text->sizes() : at::IntArrayRef());
+  const char* const field = models::text_encoder_blocks(shape) > 0 ? "ids" : "text";
+  for (const tensor::Batch* told : {&drawing.told, &drawing.untold}) {
+    const bool is_needed = sizes.text > 0 && (told == &drawing.told || drawing.guidance != 1);
+    require(told->rows() == (is_needed ? count : 0) && told->find(field).defined() == is_needed, "draw",
+            "a model that reads text must have the field `", field, "` for each of ", count,
+            " pictures, and only such a model: got ", told->rows(), " rows");
   }
   const auto check = [&](const at::Tensor& x, const char* what, int64_t channels) {
     const std::array<int64_t, 4> wanted{count, channels, size.height, size.width};

@@ -17,16 +17,16 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/noise/sampler.h"
 #include "colossal/ops/convolution.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::diffusion {
 
 /// A request for n pictures.
 struct Drawing {
   std::vector<int64_t> classes{};  ///< the class of each picture; the null class is the one after the last
-  /// Of a model that reads text, in place of classes: the states of each picture's caption, and of the captions that
-  /// guidance leads away from, [n, tokens, text] each; of one with its text encoder within it their tokens, int64
-  /// [n, tokens]
-  at::Tensor told{}, untold{};
+  /// Of a model that reads text, in place of classes: its fields (models/denoiser.h) for each picture's caption, and for
+  /// the captions that guidance leads away from, with n rows each
+  tensor::Batch told{}, untold{};
   std::vector<uint64_t> seeds{};  ///< the seed of each picture
   ops::PictureSize size{};        ///< of the pictures, in cells; zeros = that of the model
   double guidance = 1;            ///< weight of classifier-free guidance (2207.12598); 1 = none, one pass a step

@@ -10,6 +10,7 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/autoencoder_tiles.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/run/adapter_source.h"
@@ -71,16 +72,16 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   }
 }
 
-at::Tensor PipelineParts::told(const std::string& caption, int64_t clip_skip) {
+tensor::Batch PipelineParts::told(const std::string& caption, int64_t clip_skip) {
   const at::NoGradGuard no_grad;
   const text::Caption tokens = (*captions_)(caption);
   if (std::string warning = captions_->warning(tokens); !warning.empty()) notices_.push_back(std::move(warning));
-  const at::Tensor ids = at::tensor(tokens.ids, at::kLong);
+  const at::Tensor ids = at::tensor(tokens.ids, at::kLong).unsqueeze(0);
   const std::unique_ptr<OwnModel> loaded = load_text_encoder_ ? load_text_encoder_() : nullptr;
   const OwnModel* encoder = loaded ? loaded.get() : text_encoder_.get();
-  if (!encoder) return ids;
-  return on_host(
-      models::text_states(encoder->model(), ids.unsqueeze(0).to(encoder->parameters().options().device), clip_skip)[0]);
+  if (!encoder) return models::told_batch(ids);
+  return models::told_batch(
+      on_host(models::text_states(encoder->model(), ids.to(encoder->parameters().options().device), clip_skip)));
 }
 
 at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::Group* ranks) const {

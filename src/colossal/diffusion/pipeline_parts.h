@@ -2,7 +2,7 @@
 // weights whole. Ranks that pass the same pictures to the autoencoder can share their rows.
 //
 //   PipelineParts parts(source, world, device, {}, program);
-//   const at::Tensor told = parts.told("a red circle", /*clip_skip=*/0);        // [77, features]
+//   const tensor::Batch told = parts.told("a red circle", /*clip_skip=*/0);     // text [1, 77, features]
 //   const at::Tensor pixels = parts.pixels(latents);                            // [n, 3, H, W] in about [-1, 1]
 //
 // Latents become pixels exactly, large ones by rows (models/autoencoder_kl_rows.h), or approximately in tiles.
@@ -20,6 +20,7 @@
 #include "colossal/diffusion/own_model.h"
 #include "colossal/ops/convolution.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
+#include "colossal/tensor/batch.h"
 #include "colossal/text/captions.h"
 #include "colossal/train/memory_needs.h"
 
@@ -45,10 +46,10 @@ class PipelineParts {
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const PartsLoading& loading,
                 const run::Program& program);
 
-  /// Returns what the model reads of a caption, on the host: the states, [tokens, features], or without a text encoder
-  /// the tokens, int64 [tokens]. Words that the encoder does not read become a notice. Requires: the pipeline reads
+  /// Returns what the model reads of a caption, on the host, in one row: the field `text`, or without a text encoder
+  /// `ids`. Words that the encoder does not read become a notice. Requires: the pipeline reads
   /// text. Errors: those of models::text_states().
-  at::Tensor told(const std::string& caption, int64_t clip_skip);
+  tensor::Batch told(const std::string& caption, int64_t clip_skip);
   /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
   /// they are. `in_tiles`: approximately, as diffusers' tiling (models/autoencoder_tiles.h), on each rank alone.
   /// `ranks`: all of them call it with the same latents, and share the rows of each picture; null = this rank alone.

@@ -62,7 +62,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
   std::string title = prompt, name = "prompt";
-  at::Tensor told, untold;
+  tensor::Batch told, untold;
   int64_t drawn = 0;
   if (source.reads_text()) {
     told = parts.told(prompt, /*clip_skip=*/0);
@@ -76,8 +76,8 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   std::vector<run::Sample> samples;
   for (int64_t first = 0; first < kSamples; first += at_once) {
     const int64_t count = std::min(at_once, kSamples - first);
-    const auto repeated = [count](const at::Tensor& states) {
-      return states.defined() ? at::stack(std::vector<at::Tensor>(static_cast<size_t>(count), states)) : states;
+    const auto repeated = [count](const tensor::Batch& row) {
+      return tensor::joined_rows(std::vector(static_cast<size_t>(count), row));
     };
     Drawing drawing{.told = repeated(told),
                     .untold = repeated(untold),

@@ -36,9 +36,9 @@ int64_t measured_step_traffic(const models::ModelShape& shape, const distributed
     at::set_num_threads(1);
     comm::Mesh mesh(world, run::axes_with_guidance(layout, guidance)), own = mesh.without({run::kGuidanceAxis});
     distributed::DistributedModel model(own, layout, shape, {}, {});
-    const at::Tensor caption = at::zeros({1, /*tokens=*/4, sizes.text});
+    const tensor::Batch caption = models::told_batch(at::zeros({1, /*tokens=*/4, sizes.text}));
     const Drawing drawing{.told = caption,
-                          .untold = is_guided ? caption : at::Tensor(),
+                          .untold = is_guided ? caption : tensor::Batch(),
                           .seeds = {1},
                           .guidance = is_guided ? 2.0 : 1.0,
                           .halves = &mesh.group(run::kGuidanceAxis)};

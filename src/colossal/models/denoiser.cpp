@@ -10,6 +10,8 @@
 
 namespace colossal::models {
 
+using tensor::Dim;
+
 DenoiserSizes denoiser_of(const ModelShape& shape) {
   const auto sizes = shape.part<DenoiserSizes>();
   require(sizes.channels > 0, "objective", "diffusion needs a model that predicts the noise of pictures: got one that ",
@@ -17,16 +19,21 @@ DenoiserSizes denoiser_of(const ModelShape& shape) {
   return sizes;
 }
 
-tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const at::Tensor& told) {
-  using tensor::Dim;
+tensor::Batch told_batch(const at::Tensor& told) {
   require(told.dim() >= 1 && told.dim() <= 3, "data",
           "a denoiser must be told classes [B], ids [B, T] or text [B, T, features]: got ", told.sizes());
   tensor::Batch batch;
-  batch.add("noised", {noised, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-  batch.add("times", {times, {Dim::Row}});
   if (told.dim() == 1) batch.add("classes", {told, {Dim::Row}});
   if (told.dim() == 2) batch.add("ids", {told, {Dim::Row, Dim::Other}});
   if (told.dim() == 3) batch.add("text", {told, {Dim::Row, Dim::Other, Dim::Feature}});
+  return batch;
+}
+
+tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const tensor::Batch& told) {
+  tensor::Batch batch;
+  batch.add("noised", {noised, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  batch.add("times", {times, {Dim::Row}});
+  for (const auto& [name, field] : told.fields()) batch.add(name, field);
   return batch;
 }
 
@@ -36,11 +43,7 @@ tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
   const auto make = [](std::vector<int64_t> dims, at::ScalarType dtype = at::kFloat) {
     return at::empty(dims, at::TensorOptions(dtype).device(at::kMeta));
   };
-  tensor::Batch told;
-  if (sizes.text > 0)
-    told.add("text", {make({rows, kTokens, sizes.text}), {Dim::Row, Dim::Other, Dim::Feature}});
-  else
-    told.add("classes", {make({rows}, at::kLong), {Dim::Row}});
+  tensor::Batch told = told_batch(sizes.text > 0 ? make({rows, kTokens, sizes.text}) : make({rows}, at::kLong));
   if (sizes.pooled > 0) told.add("pooled", {make({rows, sizes.pooled}), {Dim::Row, Dim::Other}});
   if (sizes.sizes > 0) told.add("sizes", {make({rows, sizes.sizes}), {Dim::Row, Dim::Other}});
   return denoiser_batch(make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}), make({rows}), told);

@@ -37,9 +37,12 @@ inline constexpr int64_t kPictureSizes = 6;
 /// Returns the sizes of a model that predicts the noise of pictures. Errors ("objective"): another kind of model.
 DenoiserSizes denoiser_of(const ModelShape& shape);
 
-/// Returns a batch of the fields above. `told` becomes the field of its number of dimensions: classes [B], ids [B, T]
-/// or text [B, T, features]. Errors ("data"): another number of dimensions.
-tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const at::Tensor& told);
+/// Returns what rows are told, as the field of its number of dimensions: classes [B], ids [B, T] or text
+/// [B, T, features]. Errors ("data"): another number of dimensions.
+tensor::Batch told_batch(const at::Tensor& told);
+
+/// Returns a batch of `noised`, `times` and the fields of `told`.
+tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const tensor::Batch& told);
 
 /// Returns a batch on meta with the fields above, of `rows` pictures of the sizes of the shape.
 tensor::Batch example_noised(const ModelShape& shape, int64_t rows);

@@ -129,7 +129,7 @@ void run_step(distributed::DistributedModel& model, comm::Group& halves, const r
   const auto make = [&](std::vector<int64_t> dims, at::ScalarType dtype) { return at::empty(dims, on_meta(dtype)); };
   const tensor::Batch batch = models::denoiser_batch(
       make({rows, sizes.channels + sizes.beside, work.cells.height, work.cells.width}, exact), make({rows}, exact),
-      source.reads_text() ? make({rows, text_tokens, sizes.text}, exact) : make({rows}, at::kLong));
+      models::told_batch(source.reads_text() ? make({rows, text_tokens, sizes.text}, exact) : make({rows}, at::kLong)));
   const models::ModelShape& shape = model.decoding_model().shape;
   const at::Tensor outputs = model.everywhere(
       nn::step_of(batch),

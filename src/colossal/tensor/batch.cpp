@@ -87,4 +87,15 @@ Batch Batch::map(const std::function<at::Tensor(const Field&)>& change) const {
   return changed;
 }
 
+Batch joined_rows(const std::vector<Batch>& parts) {
+  require(!parts.empty(), "data", "rows must come from one batch or more: got none");
+  Batch joined;
+  for (const auto& [name, field] : parts.front().fields()) {
+    std::vector<at::Tensor> tensors;
+    for (const Batch& part : parts) tensors.push_back(part.at(name));
+    joined.add(name, {at::cat(tensors), field.dims, field.ignored, field.stays_whole});
+  }
+  return joined;
+}
+
 }  // namespace colossal::tensor

@@ -98,4 +98,8 @@ class Batch {
   std::vector<Named> fields_;
 };
 
+/// Returns a batch of the rows of all `parts`, in their order: copies. Its fields are those of the first part, and the
+/// other parts must have them, with sizes that agree but for the rows. Errors ("data"): no parts; a part that lacks one.
+Batch joined_rows(const std::vector<Batch>& parts);
+
 }  // namespace colossal::tensor
