@@ -52,8 +52,8 @@ at::Tensor decoded_by_rows(const Model& model, const nn::Parameters& parameters,
 at::Tensor moments_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& pixels,
                            const RowOptions& options = {});
 
-/// Decode and encode by rows where prefers_rows(), whole elsewhere. `ranks`: as RowOptions::ranks. `saves_memory`: by rows
-/// whatever the size, where has_rows(), with less stored and more computed again.
+/// Decode and encode by rows where prefers_rows(), whole elsewhere. `ranks`: as RowOptions::ranks. `saves_memory`: by
+/// rows whatever the size, where has_rows(), with less stored and more computed again.
 /// Errors ("model"): those of decoded() and moments_of().
 at::Tensor decoded_exactly(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
                            RowRanks* ranks = nullptr, bool saves_memory = false);

@@ -45,9 +45,9 @@ struct WeightBudget {
 /// (tensor/device_meant.h).
 WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks);
 
-/// Checks the budgets of `memory` for `ranks` ranks of a machine that compute on `device`, of which none needs more than
-/// `needed`. Errors ("memory"): a budget that is too small (the message names the smallest that works); memory.device
-/// for ranks that compute on the CPU.
+/// Checks the budgets of `memory` for `ranks` ranks of a machine that compute on `device`, of which none needs more
+/// than `needed`. Errors ("memory"): a budget that is too small (the message names the smallest that works);
+/// memory.device for ranks that compute on the CPU.
 void check_weight_budget(const WeightBudget& needed, const MemoryConfig& memory, int64_t ranks, at::Device device);
 
 }  // namespace colossal::run
