@@ -14,6 +14,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/model_path.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
 #include "colossal/checkpoint/folder.h"
@@ -359,7 +360,7 @@ ModelSource base_of(const ModelSource& run) {
 std::string checksum_of_base(const std::string& from, const models::ModelShape& shape, const Program& program) {
   const std::string own = checksum_of(find_source(from, program));
   if (models::text_encoder_blocks(shape) == 0) return own;
-  return concat(own, ",", checksum_of({.path = read_pipeline(from).at(models::kTextEncoderPart).folder}));
+  return concat(own, ",", checksum_of({.path = read_pipeline(from).at(kTextEncoderPart).folder}));
 }
 
 void check_same_base(const AdapterSource& adapters, const ModelSource& base) {
