@@ -49,6 +49,21 @@ TEST(Rotary, RotatesPairsByPositionTimesFrequency) {
   expect_close(y, expected, at::kDouble, kSteps, "turned");
 }
 
+TEST(Rotary, RotatesRunsOfFeaturesByTheirAxes) {
+  const std::vector<RotaryTable> axes{RotaryTable(2, 10000), RotaryTable(6, 10000)};
+  const auto x = normal({2, 5, 3, 8}, 1);
+  const auto positions = at::stack({positions_of(2, 5), positions_of(2, 5).flip(1)}, 2);
+  expect_equal_operators([&](const Tensors& t) { return Tensors{rotary(t[0], positions, axes)}; },
+                         [&](const Tensors& t) {
+                           const auto a = rotary_reference(t[0].slice(3, 0, 2), positions.select(2, 0), axes[0]),
+                                      b = rotary_reference(t[0].slice(3, 2, 8), positions.select(2, 1), axes[1]);
+                           return Tensors{at::cat({a, b}, 3)};
+                         },
+                         {x}, at::kDouble, kSteps);
+  EXPECT_THROW(rotary(x, positions.select(2, 0).unsqueeze(2), axes), Error);    // one axis of positions
+  EXPECT_THROW(rotary(x, positions, {axes[0], RotaryTable(4, 10000)}), Error);  // six of eight features
+}
+
 TEST(Rotary, ReadsHeadsInsideAFusedProjection) {
   const RotaryTable table(8, 10000);
   const auto fused = normal({2, 3, 5 * 8}, 1), positions = positions_of(2, 3);

@@ -265,6 +265,11 @@ void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& tabl
                                            *std::max_element(lengths.begin(), lengths.end()));
 }
 
+void turn(Heads& heads, const at::Tensor& positions, const std::vector<ops::RotaryTable>& axes) {
+  const at::Tensor own = heads.tokens.sequence.of(positions, 0, "sequence").unsqueeze(0);
+  for (at::Tensor* x : {&heads.q, &heads.k}) *x = ops::rotary(*x, own.expand({x->size(0), -1, -1}), axes);
+}
+
 ops::AttentionMask mask_of(const AttentionOptions& options, const at::Tensor& slopes) {
   return {.causal = options.causal,
           .scale = options.scale,

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "colossal/nn/tokens.h"
 
@@ -69,6 +70,10 @@ at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOpti
 /// on other ranks, so that a text has the same frequencies in any row. Without documents, and on meta, it is passed the
 /// longest sequence of the batch, including cached tokens; a sequence is a row, or one of nn::Sequences.
 void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table);
+
+/// Rotates q and k of `heads` by the positions of their tokens along several axes (ops::rotary()). `positions` int64
+/// [S, axes] has those of all tokens of a row, which every row shares.
+void turn(Heads& heads, const at::Tensor& positions, const std::vector<ops::RotaryTable>& axes);
 
 /// Returns the mask of ops::attention for `options` and heads with these slopes (alibi_slopes_of(); undefined without
 /// ALiBi). The caller adds what depends on the batch: documents, lengths, positions of queries and keys. It is the only

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <numeric>
 #include <span>
 
 #include "colossal/base/error.h"
@@ -349,6 +350,19 @@ std::pair<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& 
     return {rotary_reference(q, positions, table, length), rotary_reference(k, positions, table, length)};
   const Angles angles = angles_for(q, positions, table, length);
   return {turned(q, angles), turned(k, angles)};
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, const std::vector<RotaryTable>& axes) {
+  std::vector<int64_t> features;
+  for (const RotaryTable& axis : axes) features.push_back(axis.rotated());
+  const auto count = static_cast<int64_t>(axes.size());
+  require(positions.dim() == 3 && positions.size(2) == count, "rotary", "positions must be [B,S,", count,
+          "], one of each axis: got ", positions.sizes());
+  require(std::accumulate(features.begin(), features.end(), int64_t{0}) == x.size(-1), "rotary",
+          "the features of all axes must be those of a head, ", x.size(-1), ": got ", at::IntArrayRef(features));
+  std::vector<at::Tensor> runs = x.split_with_sizes(features, -1);
+  for (int64_t i = 0; i < count; ++i) runs[i] = rotary(runs[i], positions.select(2, i), axes[i]);
+  return at::cat(runs, -1);
 }
 
 }  // namespace colossal::ops

@@ -6,6 +6,10 @@
 //   const ops::RotaryTable far(64, 10000, {.kind = ops::RotaryScaling::Kind::Yarn, .factor = 4,
 //                                          .original_positions = 4096});
 //   std::tie(q, k) = ops::rotary(q, k, positions, table);
+//
+// A head may also have a run of features for each of several axes:
+//
+//   q = ops::rotary(q, places, {ops::RotaryTable(32, 10000), ops::RotaryTable(32, 10000)});  // places [B, S, 2]
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -97,7 +101,15 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, const Rotary
 std::pair<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& k, const at::Tensor& positions,
                                          const RotaryTable& table, int64_t length = 0);
 
-/// Computes the same from ATen operators with ATen's autograd: the reference, and the path of accelerators without
+/// Rotates runs of features, one after the other, by the positions of an axis each, such as the row and the column of a
+/// token of a picture: with tables of 16 and 48 features, the first 16 turn by positions[..., 0].
+///
+/// Shapes:   x [B,S,N,D], D = the sum of all RotaryTable::rotated(), positions int64 [B,S,axes] -> [B,S,N,D].
+/// Errors:   those of rotary() for an axis; another number of axes or features.
+/// Cost:     a pass for each axis, and one that joins their features.
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, const std::vector<RotaryTable>& axes);
+
+/// Computes the same as rotary() of one axis from ATen operators with ATen's autograd: the reference, and the path of accelerators without
 /// kernels of ours.
 at::Tensor rotary_reference(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table,
                             int64_t length = 0);
