@@ -83,5 +83,13 @@ TEST(Patches, BecomePicturesWithChannelsInnermost) {
               HasSubstr("must be [B, 6, 12]"));
 }
 
+TEST(PicturePositions, ReadPlacesBetweenIndices) {
+  const at::Tensor rows = at::arange(2, at::kDouble) / 4, columns = at::arange(3, at::kDouble) / 4;
+  const at::Tensor table = picture_positions(rows, columns, 8);
+  EXPECT_EQ(table.sizes(), at::IntArrayRef({6, 8}));
+  EXPECT_DOUBLE_EQ(table[5][0].item<double>(), std::sin(0.5)) << "column 2";
+  EXPECT_DOUBLE_EQ(table[5][6].item<double>(), std::cos(0.25)) << "row 1";
+}
+
 }  // namespace
 }  // namespace colossal::nn::sinusoids_test

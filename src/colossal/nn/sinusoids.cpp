@@ -31,14 +31,16 @@ at::Tensor time_sinusoids(const at::Tensor& times, int64_t features, const Sinus
 }
 
 at::Tensor picture_positions(int64_t rows, int64_t columns, int64_t features) {
+  const auto indices = [](int64_t count) { return at::arange(count, at::TensorOptions(at::kDouble)); };
+  return picture_positions(indices(rows), indices(columns), features);
+}
+
+at::Tensor picture_positions(const at::Tensor& rows, const at::Tensor& columns, int64_t features) {
   require(features > 0 && features % 4 == 0, "model",
           "the features of positions in a picture must be divisible by 4: ", "got ", features);
-  const SinusoidOptions sines_first;
-  const auto of = [&](int64_t count) {
-    return time_sinusoids(at::arange(count, at::TensorOptions(at::kDouble)), features / 2, sines_first);
-  };
-  const at::Tensor of_column = of(columns).unsqueeze(0).expand({rows, -1, -1}),
-                   of_row = of(rows).unsqueeze(1).expand({-1, columns, -1});
+  const auto of = [&](const at::Tensor& places) { return time_sinusoids(places.to(at::kDouble), features / 2, {}); };
+  const at::Tensor of_column = of(columns).unsqueeze(0).expand({rows.size(0), -1, -1}),
+                   of_row = of(rows).unsqueeze(1).expand({-1, columns.size(0), -1});
   return at::cat({of_column, of_row}, -1).flatten(0, 1);
 }
 
