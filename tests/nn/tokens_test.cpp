@@ -54,6 +54,16 @@ TEST(Tokens, FollowPlannedUnequalRuns) {
             "[parallel] the sequence must be the 10 that its runs add up to: got 12; plan them for this batch");
 }
 
+// Five words before ten patches: each rank has some of both.
+TEST(SequenceCut, JoinsOneSequenceAndTheNext) {
+  const SequenceCut words = near_even_cut(5, 2), patches{.lengths = {3, 3, 2, 2}, .held = {{0, 3}, {1, 2}}};
+  EXPECT_THAT(words.lengths, ElementsAre(3, 2));
+  const SequenceCut both = joined(words, patches);
+  EXPECT_EQ(both.tokens(), 15);
+  EXPECT_THAT(both.share(0, 2).ranges(15, "sequence"), ElementsAre(Range{0, 3}, Range{5, 3}, Range{13, 2}));
+  EXPECT_THAT(both.share(1, 2).ranges(15, "sequence"), ElementsAre(Range{3, 2}, Range{8, 3}, Range{11, 2}));
+}
+
 TEST(Tokens, OrderRunsOfNeighboursBySequence) {
   const SequenceCut cut{.lengths = {1, 2, 3, 4, 5, 6, 7, 8}, .held = {{0, 7}, {1, 6}, {2, 5}, {3, 4}}};
   EXPECT_THAT(cut.share(1, 2).held, ElementsAre(2, 3, 4, 5));

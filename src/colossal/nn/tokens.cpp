@@ -30,10 +30,18 @@ std::vector<Range> Share::ranges(int64_t size, const char* what) const {
   return ranges;
 }
 
+SequenceCut near_even_cut(int64_t tokens, int64_t ranks) {
+  SequenceCut cut;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    cut.lengths.push_back(tokens / ranks + (rank < tokens % ranks ? 1 : 0));
+    cut.held.push_back({rank});
+  }
+  return cut;
+}
+
 Share near_even_share(int64_t size, int64_t runs, int64_t index) {
   Share share{runs, {index}};
-  if (size % runs == 0) return share;
-  for (int64_t run = 0; run < runs; ++run) share.lengths.push_back(size / runs + (run < size % runs ? 1 : 0));
+  if (size % runs != 0) share.lengths = near_even_cut(size, runs).lengths;
   return share;
 }
 
@@ -101,6 +109,15 @@ Share SequenceCut::share(int64_t part, int64_t parts) const {
 }
 
 int64_t SequenceCut::tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+
+SequenceCut joined(const SequenceCut& first, const SequenceCut& second) {
+  SequenceCut both{.lengths = first.lengths, .held = first.held};
+  both.lengths.insert(both.lengths.end(), second.lengths.begin(), second.lengths.end());
+  for (size_t rank = 0; rank < both.held.size(); ++rank)
+    for (const int64_t run : second.held.at(rank))
+      both.held[rank].push_back(static_cast<int64_t>(first.lengths.size()) + run);
+  return both;
+}
 
 at::Tensor Tokens::of(const at::Tensor& whole) const { return sequence.of(rows_of(whole), 1, kSequence); }
 

@@ -68,6 +68,12 @@ struct SequenceCut {
   Share share(int64_t part, int64_t parts) const;
 };
 
+/// Returns the cut of a sequence over `ranks`, of which each holds one run; their lengths differ by at most one.
+SequenceCut near_even_cut(int64_t tokens, int64_t ranks);
+/// Returns the cut of one sequence after another, of which each rank holds what it holds of both. Both cuts are for the
+/// same number of ranks.
+SequenceCut joined(const SequenceCut& first, const SequenceCut& second);
+
 struct Tokens {
   Share batch, sequence;
 
