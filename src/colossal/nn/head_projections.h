@@ -36,11 +36,14 @@ class HeadTable {
   virtual at::Tensor forward() = 0;  ///< [rows, N_local]: the columns of this rank's heads
 };
 
-/// Projection from the heads of an Attention back to outside: y [B, S, out] = x [.., N_local * D] Wt + bias.
+/// Projection from the heads of an Attention, and perhaps a branch beside it, back to outside: y [B, S, out] = x [.., N_local * D] Wt + bias.
 class OutputProjection {
  public:
   virtual ~OutputProjection() = default;
   virtual at::Tensor forward(const Inside& x, const ForwardContext& step) = 0;
+  /// Returns the projection of the heads `x` and of what an Expand made of the same tokens, y = [x | beside] Wt + bias,
+  /// for a layer with LinearOptions::segments.
+  virtual at::Tensor forward(const Inside& x, const Inside& beside, const ForwardContext& step) = 0;
 };
 
 }  // namespace colossal::nn

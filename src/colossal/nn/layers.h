@@ -99,7 +99,8 @@ class Layers {
   virtual std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out,
                                              const LinearOptions&) = 0;
   /// Makes the start of such a pair around attention: heads() returns whole heads, from_heads() takes their outputs
-  /// [B, S, N_local * value_dim].
+  /// [B, S, N_local * value_dim]. With LinearOptions::segments from_heads() also takes the features of an Expand, which
+  /// they describe: it is the Contract of both.
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
                                                 const LinearOptions&) = 0;
   /// Makes a projection to heads through latents (nn/latent_heads.h), with v of AttentionShape::value_dim() features.

@@ -12,6 +12,19 @@ std::vector<at::Tensor> tensors_of(const std::vector<Inside>& x) {
   return tensors;
 }
 
+Inside side_by_side(const Inside& first, const Inside& second) {
+  const at::Tensor both = at::cat({first.tensor, second.tensor}, -1);
+  if (!first.pending && !second.pending) return {both};
+  // An activation that is not pending leaves a dense gradient. Sums over another kind would be rounded otherwise.
+  for (const at::Tensor& part : {first.tensor, second.tensor})
+    if (part.requires_grad()) part.register_hook([](const at::Tensor& gradient) { return gradient.contiguous(); });
+  const std::vector<int64_t> sizes{first.tensor.size(-1), second.tensor.size(-1)};
+  return {both, [sizes, a = first.pending, b = second.pending](const at::Tensor& x) {
+            const std::vector<at::Tensor> parts = x.split_with_sizes(sizes, -1);
+            return at::cat(tensors_of({{parts[0], a}, {parts[1], b}}), -1);
+          }};
+}
+
 std::vector<int64_t> LinearOptions::weight_sizes(int64_t out, int64_t in) const {
   std::vector<int64_t> sizes{out, in};
   sizes.insert(sizes.end(), taps.begin(), taps.end());

@@ -38,6 +38,9 @@ struct Inside {
 /// Returns the tensors, to which pending functions have been applied.
 std::vector<at::Tensor> tensors_of(const std::vector<Inside>& x);
 
+/// Returns the features of both, those of `second` behind. Pending functions stay pending.
+Inside side_by_side(const Inside& first, const Inside& second);
+
 /// Linear layer from outside to inside: y [.., out] = x [B, S, in] Wt + bias. Under some layouts a rank has more
 /// tokens, or other tokens, inside than outside.
 class Expand {

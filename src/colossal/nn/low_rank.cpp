@@ -238,8 +238,7 @@ struct PartSegments {
 PartSegments segments_of(const Parameter& weight, const LowRankPart& part, const tensor::MeshCoordinates& coordinates) {
   const tensor::DimSplit& split = weight.spec.splits[0];
   const auto room_of = [&](const std::vector<tensor::Segment>& segments) {
-    int64_t size = 0;
-    for (const tensor::Segment& segment : segments) size += segment.size;
+    const int64_t size = tensor::total_size(segments);
     return size == 0 ? 0 : tensor::ShardSpec::split({size}, 0, split.axes, segments).room(0, coordinates);
   };
   std::vector<tensor::Segment> before, own;
@@ -249,11 +248,10 @@ PartSegments segments_of(const Parameter& weight, const LowRankPart& part, const
     if (at >= part.first && at + segment.size <= part.first + part.count) own.push_back(segment);
     at += segment.size;
   }
-  int64_t size = 0, first = 0;
-  for (const tensor::Segment& segment : before) first += segment.size;
-  for (const tensor::Segment& segment : own) size += segment.size;
-  require(size == part.count && first == part.first && size > 0, "adapter", "the part ", part.name, " of ", weight.name,
-          " must be whole segments of its outputs: got outputs ", part.first, " to ", part.first + part.count - 1);
+  const int64_t size = tensor::total_size(own);
+  require(size == part.count && tensor::total_size(before) == part.first && size > 0, "adapter", "the part ", part.name,
+          " of ", weight.name, " must be whole segments of its outputs: got outputs ", part.first, " to ",
+          part.first + part.count - 1);
   return {std::move(own), room_of(before)};
 }
 

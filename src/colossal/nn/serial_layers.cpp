@@ -107,6 +107,9 @@ struct SerialOutput : OutputProjection {
   SerialOutput(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : linear(p, name, in, out, o) {}
   at::Tensor forward(const Inside& x, const ForwardContext&) override { return linear.forward(x.tensor, x.pending); }
+  at::Tensor forward(const Inside& x, const Inside& beside, const ForwardContext& step) override {
+    return forward(side_by_side(x, beside), step);
+  }
   BlockLinear linear;
 };
 
@@ -319,7 +322,8 @@ std::unique_ptr<HeadTable> SerialLayers::head_table(const std::string& name, int
 
 std::unique_ptr<OutputProjection> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
                                                            const LinearOptions& o) {
-  return std::make_unique<SerialOutput>(parameters(), name, s.heads * s.value_dim(), s.hidden, with_segments(o, {}));
+  const int64_t in = s.heads * s.value_dim() + tensor::total_size(o.segments);
+  return std::make_unique<SerialOutput>(parameters(), name, in, s.hidden, with_segments(o, {}));
 }
 
 std::unique_ptr<Experts> SerialLayers::experts(const std::string& name, int64_t hidden, const ExpertOptions& o) {

@@ -77,6 +77,12 @@ bool holds_first_copy(const ShardSpec& spec, const MeshCoordinates& coordinates)
 
 }  // namespace
 
+int64_t total_size(const std::vector<Segment>& segments) {
+  int64_t total = 0;
+  for (const Segment& segment : segments) total += segment.size;
+  return total;
+}
+
 ShardSpec ShardSpec::whole(std::vector<int64_t> shape) {
   ShardSpec spec;
   for (int64_t size : shape) spec.splits.push_back({{}, {{size}}});
@@ -90,12 +96,10 @@ ShardSpec ShardSpec::split(std::vector<int64_t> shape, int64_t dim, std::vector<
   DimSplit& split = spec.splits.at(dim);
   split.axes = std::move(axes);
   if (!segments.empty()) split.segments = std::move(segments);
-  int64_t total = 0;
-  for (const Segment& s : split.segments) {
-    total += s.size;
+  for (const Segment& s : split.segments)
     require(s.granule > 0 && s.size % s.granule == 0, "shard_spec", "a segment must hold whole granules: got size ",
             s.size, ", granule ", s.granule);
-  }
+  const int64_t total = total_size(split.segments);
   require(total == spec.shape.at(dim), "shard_spec", "segments must add up to the dimension: got ", total, " of ",
           spec.shape.at(dim));
   return spec;

@@ -25,6 +25,9 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
+/// Returns the sum of the sizes of the segments.
+int64_t total_size(const std::vector<Segment>& segments);
+
 /// How one dimension is split. No axes: every rank holds all of it. Several axes: the first is the outermost.
 struct DimSplit {
   std::vector<std::string> axes;

@@ -58,6 +58,10 @@ struct TensorOutput : nn::OutputProjection {
   at::Tensor forward(const nn::Inside& x, const nn::ForwardContext& step) override {
     return linear->forward(order.by_rank(x.tensor, step), x.pending);
   }
+  at::Tensor forward(const nn::Inside& x, const nn::Inside& beside, const nn::ForwardContext& step) override {
+    const nn::Inside both = nn::side_by_side({order.by_rank(x.tensor, step), x.pending}, beside);
+    return linear->forward(both.tensor, both.pending);
+  }
   std::unique_ptr<TensorLinear> linear;
   SequenceOrder order;
 };
@@ -155,9 +159,11 @@ std::unique_ptr<nn::Attention> TensorLayers::make_attention(int64_t layer, const
 std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
                                                                const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
-  options.segments = {nn::HeadSplit(s.of_values(), layout_->mesh->coordinates().size(layout_->inside.columns)).q};
+  const nn::HeadSplit split(s.of_values(), layout_->mesh->coordinates().size(layout_->inside.columns));
+  options.segments.insert(options.segments.begin(), split.q);
   return std::make_unique<TensorOutput>(
-      TensorLinear::contract(parameters(), layout_, name, s.heads * s.value_dim(), s.hidden, options), *layout_);
+      TensorLinear::contract(parameters(), layout_, name, tensor::total_size(options.segments), s.hidden, options),
+      *layout_);
 }
 
 std::unique_ptr<nn::Experts> TensorLayers::experts(const std::string& name, int64_t hidden,
