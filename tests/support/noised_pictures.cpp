@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "colossal/base/seed.h"
 #include "colossal/models/denoiser.h"
 #include "support/parity.h"
@@ -9,7 +11,7 @@
 namespace colossal::test {
 namespace {
 
-constexpr int64_t kWords = 5;  // of a caption
+constexpr int64_t kMostWords = 5;  // of a caption
 
 at::Tensor random(const std::vector<int64_t>& sizes, uint64_t seed) {
   return at::randn(sizes, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
@@ -46,9 +48,11 @@ tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int
   batch.add("times", {index.to(at::kDouble) * 37.5 + static_cast<double>(seed), {Dim::Row}});
   if (own.classes > 0) batch.add("classes", {(own.classes - index + seed).remainder(own.classes + 1), {Dim::Row}});
   if (own.text > 0)
-    batch.add("text", {random({rows, kWords, own.text}, 300 + seed), {Dim::Row, Dim::Other, Dim::Feature}});
+    batch.add("text", {random({rows, std::min(kMostWords, own.text_tokens), own.text}, 300 + seed),
+                       {Dim::Row, Dim::Other, Dim::Feature}});
   if (own.pooled > 0) batch.add("pooled", {random({rows, own.pooled}, 400 + seed), {Dim::Row, Dim::Other}});
   if (own.sizes > 0) batch.add("sizes", {random({rows, own.sizes}, 500 + seed) * 50, {Dim::Row, Dim::Other}});
+  if (own.told_guidance) batch.add("guidance", {index.to(at::kDouble) * 0.01 + 0.5, {Dim::Row}});
   return batch;
 }
 

@@ -88,18 +88,19 @@ at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   models::Model& model = engine.model();
   const nn::ForwardContext step = engine.distributed().ready(nn::step_of(batch));
   models::States embedded = models::run_stage(model, {.ends = false}, {}, step);
-  std::vector<at::Tensor> hidden;  // not a condition, which has no tokens, nor a state that a block writes first
-  for (at::Tensor& x : embedded) {
+  // Not a condition, which has no tokens, nor text, which ranks hold otherwise, nor a state that a block writes first.
+  std::vector<at::Tensor> hidden;
+  for (size_t i = 0; i < embedded.size(); ++i) {
+    at::Tensor& x = embedded[i];
     if (!x.defined()) continue;
     x = x.detach().requires_grad_();
-    if (x.dim() == 3) hidden.push_back(x);
+    if (x.dim() == 3 && (model.states.empty() || model.states[i].name != "text")) hidden.push_back(x);
   }
   const models::Stage rest{.last = static_cast<int64_t>(model.blocks.size()), .embeds = false};
   engine.objective().loss(model, models::run_stage(model, rest, embedded, step), step).backward();
   engine.zero_grad();
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& x : hidden)
-    if (x.size(-1) == hidden.back().size(-1)) gradients.push_back(x.grad().cpu());  // text may have other features
+  for (const at::Tensor& x : hidden) gradients.push_back(x.grad().cpu());
   return at::cat(gradients, 1);  // joins the tokens of several states
 }
 

@@ -55,6 +55,9 @@ models::ModelShape tiny_dit();
 /// A UNet of two levels for pictures of 4 x 6, whose sides halve to an odd one, with `groups` of its norms. Only its
 /// first level attends. Groups of joined features straddle their border.
 models::ModelShape tiny_unet(int64_t groups = 4);
+/// A Stable Diffusion 3 and a FLUX of two blocks, for pictures of 2 x 4 patches and captions of `words`.
+models::ModelShape tiny_sd3(int64_t words = 5);
+models::ModelShape tiny_flux(int64_t words = 5);
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");
 
 /// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.

@@ -5,6 +5,7 @@
 #include "colossal/models/families/bert.h"
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/dit.h"
+#include "colossal/models/families/mmdit.h"
 #include "colossal/models/families/t5.h"
 #include "colossal/models/families/unet.h"
 #include "colossal/models/families/vit.h"
@@ -231,6 +232,36 @@ models::ModelShape tiny_unet(int64_t groups) {
                                                     .attention_heads = {2, 2},
                                                     .text = 12,
                                                     .groups = groups}};
+  shape.architecture->settle(shape);
+  return shape;
+}
+
+models::ModelShape tiny_sd3(int64_t words) {
+  models::ModelShape shape{
+      .architecture = models::built_in().at("sd3"),
+      .hidden = 24,
+      .layers = 2,
+      .heads = 4,
+      .kv_heads = 4,
+      .head_dim = 6,
+      .ffn = 52,
+      .norm_epsilon = 1e-6,
+      .tied = false,
+      .own = models::MmditSizes{
+          .height = 4, .width = 8, .channels = 3, .text = 12, .text_tokens = words, .pooled = 10, .table = 5}};
+  shape.architecture->settle(shape);
+  return shape;
+}
+
+models::ModelShape tiny_flux(int64_t words) {
+  models::ModelShape shape = tiny_sd3(words);
+  shape.architecture = models::built_in().at("flux");
+  auto own = shape.own.as<models::MmditSizes>();
+  own.single = 1;
+  own.table = 0;
+  own.axes = {2, 2, 2};
+  own.head_norms = own.told_guidance = true;
+  shape.own = own;
   shape.architecture->settle(shape);
   return shape;
 }

@@ -21,6 +21,8 @@ Registry built_in() {
       .add(deit_architecture())
       .add(dit_architecture())
       .add(unet_architecture())
+      .add(sd3_architecture())
+      .add(flux_architecture())
       .add(autoencoder_kl_architecture())
       .add(clip_text_architecture())
       .add(bert_architecture())

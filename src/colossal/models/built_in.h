@@ -59,6 +59,11 @@ Architecture dit_architecture();
 /// latent: ResNets and transformers over the pixels of several levels. Each of them is a block; what a level makes on
 /// the way down waits as a state for the way up.
 Architecture unet_architecture();
+/// The transformers of Stable Diffusion 3 (arXiv:2403.03206) and of FLUX (models/families/mmdit.h), which predict the
+/// flow of a latent. The words of a caption and the patches have layers of their own and attend to each other as one
+/// sequence; in FLUX's last blocks they share the layers.
+Architecture sd3_architecture();
+Architecture flux_architecture();
 /// AutoencoderKL (arXiv:2112.10752, models/families/autoencoder_kl.h): encodes pictures as latents of fewer cells and
 /// decodes them, with convolutions, GroupNorms and one attention at the smallest size. Its blocks pass on hidden states
 /// of the sizes of their level, and the moments of the latent.

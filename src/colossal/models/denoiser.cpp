@@ -38,14 +38,15 @@ tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, 
 }
 
 tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
-  constexpr int64_t kTokens = 77;
   const DenoiserSizes sizes = denoiser_of(shape);
   const auto make = [](std::vector<int64_t> dims, at::ScalarType dtype = at::kFloat) {
     return at::empty(dims, at::TensorOptions(dtype).device(at::kMeta));
   };
-  tensor::Batch told = told_batch(sizes.text > 0 ? make({rows, kTokens, sizes.text}) : make({rows}, at::kLong));
+  tensor::Batch told =
+      told_batch(sizes.text > 0 ? make({rows, sizes.text_tokens, sizes.text}) : make({rows}, at::kLong));
   if (sizes.pooled > 0) told.add("pooled", {make({rows, sizes.pooled}), {Dim::Row, Dim::Other}});
   if (sizes.sizes > 0) told.add("sizes", {make({rows, sizes.sizes}), {Dim::Row, Dim::Other}});
+  if (sizes.told_guidance) told.add("guidance", {make({rows}), {Dim::Row}});
   return denoiser_batch(make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}), make({rows}), told);
 }
 

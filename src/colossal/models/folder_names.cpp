@@ -43,7 +43,7 @@ std::optional<nn::ExternalName> find_name(const ModelShape& shape, const FolderN
 }  // namespace
 
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names) {
-  nn::Parameters parameters({}, {.without_memory = true});
+  nn::Parameters parameters({}, {.device = at::kMeta, .without_memory = true});  // buffers would have memory elsewhere
   nn::SerialLayers layers(parameters);
   make_model(shape, layers);
   std::vector<nn::ExternalName> found;

@@ -357,7 +357,11 @@ nn::LossHead& head_of(const Model& model) {
 }
 
 int64_t tokens_of(const Model& model, const tensor::Batch& batch) {
-  return batch.has_tokens() ? batch.tokens() : std::max<int64_t>(1, model.shape.positions);
+  if (batch.has_tokens()) return batch.tokens();
+  if (model.states.empty() || model.states.front().dims.at(1) != tensor::Dim::Token)
+    return std::max<int64_t>(1, model.shape.positions);
+  const nn::ForwardContext step{.batch = {std::shared_ptr<void>(), &batch}};  // does not own it
+  return model.states.front().sizes(step, -1).at(1);
 }
 
 std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {

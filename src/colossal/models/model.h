@@ -224,8 +224,8 @@ void check_fields(const Model& model, const tensor::Batch& batch);
 /// pipeline only the last stage uses the head.
 nn::LossHead& head_of(const Model& model);
 
-/// Returns the number of tokens of a sample in the hidden states between blocks: the tokens of the batch, or the
-/// model's positions (at least one) if the batch has none, as with images.
+/// Returns the number of tokens of a sample in the hidden states between blocks: the tokens of the batch, or those of
+/// state 0 (or else the model's positions, at least one) if the batch has none, as with images.
 int64_t tokens_of(const Model& model, const tensor::Batch& batch);
 
 }  // namespace colossal::models

@@ -59,8 +59,10 @@ struct DenoiserSizes {
   double guidance = 7.5;                   ///< default of [diffusion] guidance
   const char* text_encoder = "";           ///< preset of the text encoder that belongs to it; "" = none
   const char* vae = "";                    ///< preset of the autoencoder whose latents it draws; "" = pixels
+  int64_t text_tokens = 77;                ///< usual number of text states
   int64_t pooled = 0;                      ///< features of the one state of a whole text that it also reads; 0 = none
   int64_t sizes = 0;                       ///< numbers of the sizes of a picture that it is told; 0 = none
+  bool told_guidance = false;              ///< it is told the strength of guidance, so one pass a step is enough
 };
 
 /// A model whose norms divide features into groups (ops/group_norm.h), inside of layers that ranks cut.

@@ -363,10 +363,21 @@ Preset preset(const char* name, const AutoencoderKlSizes& own) {
   return {name, shape};
 }
 
-/// Returns the autoencoder of Stable Diffusion 1 and 2, and a toy for small pictures.
+/// Returns the autoencoders of Stable Diffusion 1 and 2, of Stable Diffusion 3 and of FLUX, and a toy for small
+/// pictures.
 std::vector<Preset> presets() {
-  return {preset("autoencoder-kl",
-                 {.height = 512, .width = 512, .levels = {128, 256, 512, 512}, .resnets = 2, .scaling = 0.18215}),
+  const AutoencoderKlSizes first{
+      .height = 512, .width = 512, .levels = {128, 256, 512, 512}, .resnets = 2, .scaling = 0.18215};
+  const auto of_16_channels = [&](double scaling, double shift) {
+    AutoencoderKlSizes own = first;
+    own.height = own.width = 1024;
+    own.latent_channels = 16;
+    own.scaling = scaling, own.shift = shift;
+    own.quant_conv = own.post_quant_conv = false;
+    return own;
+  };
+  return {preset("autoencoder-kl", first), preset("autoencoder-kl-sd3", of_16_channels(1.5305, 0.0609)),
+          preset("autoencoder-kl-flux", of_16_channels(0.3611, 0.1159)),
           preset("autoencoder-kl-tiny",
                  {.height = 32, .width = 32, .levels = {16, 32, 64}, .resnets = 1, .latent_channels = 4, .groups = 8})};
 }

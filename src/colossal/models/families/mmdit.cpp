@@ -1,0 +1,565 @@
+#include "colossal/models/families/mmdit.h"
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <numeric>
+
+#include "colossal/base/error.h"
+#include "colossal/models/built_in.h"
+#include "colossal/models/denoiser.h"
+#include "colossal/models/initial_deviations.h"
+#include "colossal/models/number_embedder.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/features.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/head_projections.h"
+#include "colossal/nn/joint_sequence.h"
+#include "colossal/nn/linear.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/modulation.h"
+#include "colossal/nn/norm.h"
+#include "colossal/nn/outputs.h"
+#include "colossal/nn/patches.h"
+#include "colossal/nn/sinusoids.h"
+#include "colossal/nn/tokens.h"
+#include "colossal/nn/vector.h"
+#include "colossal/ops/activation.h"
+#include "colossal/ops/rotary.h"
+
+namespace colossal::models {
+
+void MmditSizes::fields(Fields& f) {
+  constexpr int64_t kMaxCells = 1 << 16, kMaxBlocks = 1 << 16;
+  f.integer("height", height, "cells", "height of the latents", 1, kMaxCells);
+  f.integer("width", width, "cells", "width of the latents", 1, kMaxCells);
+  f.integer("channels", channels, "channels", "number of channels that are read and predicted", 1, kMaxSize);
+  f.integer("patch", patch, "cells", "side of a patch", 1, kMaxCells);
+  f.integer("text", text, "features", "width of the text states", 1, kMaxSize);
+  f.integer("text_tokens", text_tokens, "tokens", "usual number of text states, for plans", 1, kMaxSize);
+  f.integer("pooled", pooled, "features", "width of the one state of a whole text", 1, kMaxSize);
+  f.integer("single", single, "blocks", "how many of the last layers are blocks that words and patches share", 0,
+            kMaxBlocks);
+  f.integer("table", table, "patches", "side of the table of fixed positions; 0 = none", 0, kMaxCells);
+  f.integers("axes", axes, "features", "features of a head that turn by frame, row and column; empty = none turn", 2,
+             kMaxSize);
+  f.flag("head_norms", head_norms, "norms of queries and keys");
+  f.flag("told_guidance", told_guidance, "the model is told the strength of guidance");
+}
+
+MmditSizes flux_sizes() {
+  return {.text_tokens = 512, .pooled = 768, .single = 38, .table = 0, .axes = {16, 56, 56}, .head_norms = true};
+}
+
+namespace mmdit {  // a namespace of its own, because every family has functions of these names
+
+constexpr int kHidden = 0, kText = 1, kCondition = 2;  // indices of the states; the hidden one is of the patches
+constexpr double kNorm = 1e-6;                         // epsilon of head norms, and of the last norm
+constexpr double kTheta = 10000;
+constexpr double kGuidanceLevels = 1000;  // a strength of 1 is embedded like the last of 1,000 levels
+
+Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "diffusion"}; }
+
+/// Returns the numbers of patches in a column and in a row of the pictures of a batch.
+ops::PictureSize patches_of(const MmditSizes& own, const tensor::Batch& batch) {
+  const ops::PictureSize size = picture_size(batch);
+  return {size.height / own.patch, size.width / own.patch};
+}
+
+int64_t words_of(const tensor::Batch& batch) { return batch.at("text").size(1); }
+
+void check(const ModelShape& s, const MmditSizes& own) {
+  for (const auto& [name, side] : {std::pair{"height", own.height}, {"width", own.width}}) {
+    require(side % own.patch == 0, "model", name, " must be divisible by patch: got ", side, ", patch ", own.patch,
+            "; nearest: ", std::max<int64_t>(1, (side + own.patch / 2) / own.patch) * own.patch);
+    require(own.table == 0 || side / own.patch <= own.table, "model", name, " must have at most the ", own.table,
+            " patches of the table of positions: got ", side / own.patch, "; set model.table");
+  }
+  require(own.table == 0 || s.hidden % 4 == 0, "model",
+          "the hidden size must be divisible by 4, for positions of a table: got ", s.hidden, "; set model.hidden");
+  const int64_t turned = std::accumulate(own.axes.begin(), own.axes.end(), int64_t{0});
+  require(own.axes.empty() || (own.axes.size() >= 2 && turned == s.head_dim), "model",
+          "axes must have the features of a head, ", s.head_dim,
+          ", in at least two parts, the last of row and column: ", "got ", at::IntArrayRef(own.axes),
+          "; set model.axes");
+  require(own.single < s.layers, "model", "single must leave a double block: got ", own.single, " of ", s.layers,
+          " layers; set model.single");
+  require(s.dropout == 0, "model", "an MMDiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
+}
+
+/// Returns the preset of the autoencoder whose latents have that many channels.
+const char* vae_of(const MmditSizes& own) {
+  if (own.channels == 3) return "";
+  if (own.channels < 16) return "autoencoder-kl-tiny";
+  return own.table > 0 ? "autoencoder-kl-sd3" : "autoencoder-kl-flux";
+}
+
+void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
+  refuse_free_heads(s, "an MMDiT");
+  const auto own = s.own.as<MmditSizes>();
+  check(s, own);
+  s.positions = own.height / own.patch * (own.width / own.patch);
+  s.set(DenoiserSizes{.channels = own.channels,
+                      .height = own.height,
+                      .width = own.width,
+                      .patch = own.patch,
+                      .outputs = own.channels,
+                      .text = own.text,
+                      .side = own.patch,
+                      .target = "flow",
+                      .guidance = own.told_guidance ? 3.5
+                                  : own.single > 0  ? 1.0
+                                                    : 7.0,
+                      .vae = vae_of(own),
+                      .text_tokens = own.text_tokens,
+                      .pooled = own.pooled,
+                      .told_guidance = own.told_guidance});
+}
+
+/// The state of a whole caption, as a vector of the model: linear(silu(linear)).
+class PooledText {
+ public:
+  PooledText(const ModelShape& s, nn::Layers& make)
+      : dtype_(make.parameters().options().dtype),
+        weight_(make.vector("pooled.linear_1.weight", {s.hidden, s.own.as<MmditSizes>().pooled},
+                            {.init = nn::Init::normal(kDeviation), .decay = true})),
+        bias_(make.vector("pooled.linear_1.bias", {s.hidden}, {})),
+        second_(make.dense("pooled.linear_2", s.hidden, s.hidden, {.deviation = kDeviation})) {}
+
+  at::Tensor forward(const at::Tensor& pooled) const {
+    return second_->forward(at::silu(nn::linear(pooled.to(dtype_), weight_->value(), bias_->value())));
+  }
+
+ private:
+  at::ScalarType dtype_;
+  std::unique_ptr<nn::Vector> weight_, bias_;
+  std::unique_ptr<nn::Dense> second_;
+};
+
+/// The sum of the vectors of the time, of the strength of guidance and of the whole caption.
+class Conditioning {
+ public:
+  Conditioning(const ModelShape& s, nn::Layers& make)
+      : part_(make.field_part()), of_time_("time", s.hidden, kNumber, make), of_text_(s, make) {
+    if (s.own.as<MmditSizes>().told_guidance)
+      of_guidance_ = std::make_unique<NumberEmbedder>("guidance", s.hidden, kNumber, make);
+  }
+
+  at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
+    const auto field = [&](const char* name) { return part_(batch.field(name), step); };
+    const at::Tensor y = of_time_.forward(field("times")) + of_text_.forward(field("pooled"));
+    return of_guidance_ ? y + of_guidance_->forward(field("guidance") * kGuidanceLevels) : y;
+  }
+
+ private:
+  static constexpr NumberEmbedding kNumber{.first_deviation = kDeviation, .second_deviation = kDeviation};
+  nn::FieldPart part_;
+  NumberEmbedder of_time_;
+  PooledText of_text_;
+  std::unique_ptr<NumberEmbedder> of_guidance_;  // null = the model is not told
+};
+
+/// The patches of the noised picture, with a table of positions those of its middle.
+class Patches {
+ public:
+  Patches(const ModelShape& s, nn::Layers& make)
+      : own_(s.own.as<MmditSizes>()),
+        part_(make.field_part()),
+        tokens_(make.own_tokens()),
+        features_(make.features(s.hidden, nn::Place::Outside)),
+        dtype_(make.parameters().options().dtype) {
+    const int64_t side = own_.patch, inputs = own_.channels * side * side;
+    // a convolution in folders of models with a table, and a matrix in others
+    std::vector<int64_t> sizes{s.hidden, inputs};
+    if (own_.table > 0) sizes = {s.hidden, own_.channels, side, side};
+    weight_ = make.vector("patches.weight", sizes, {.init = nn::Init::normal(glorot(inputs, s.hidden)), .decay = true});
+    bias_ = make.vector("patches.bias", {s.hidden}, {});
+    if (own_.table > 0) make_table(s.hidden, make.parameters());
+  }
+
+  at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
+    const ops::PictureSize size = picture_size(batch);
+    const auto own = [&, tokens = tokens_(step).sequence](const at::Tensor& x, int64_t dim) {
+      return tokens.of(x, dim, "sequence");
+    };
+    const at::Tensor patches = nn::cut_patches(part_(batch.field("noised"), step).to(dtype_),
+                                               {own_.channels, size.height, size.width, own_.patch, 0});
+    const at::Tensor x = nn::linear(own(patches, 1), weight_->value().flatten(1), bias_->value());
+    if (!table_.defined()) return x;
+    const nn::Range here = features_->here();
+    return x + own(middle(patches_of(own_, batch)), 0).narrow(1, here.first, here.size);
+  }
+
+ private:
+  /// The table counts the patches of the pictures for which the model is made, whatever its side.
+  void make_table(int64_t hidden, nn::Parameters& parameters) {
+    const int64_t side = own_.table;
+    table_ = parameters.buffer("positions", tensor::ShardSpec::whole({side * side, hidden}), dtype_).value;
+    if (!table_.defined()) return;  // another stage of a pipeline has it
+    const at::Tensor indices = at::arange(side, at::TensorOptions(table_.device()).dtype(at::kDouble));
+    const at::Tensor places = indices / (static_cast<double>(side) / static_cast<double>(own_.height / own_.patch));
+    table_.copy_(nn::picture_positions(places, places, hidden));
+  }
+
+  /// Returns the rows of the table for a picture, [patches, H].
+  at::Tensor middle(const ops::PictureSize& size) const {
+    const int64_t side = own_.table;
+    require(size.height <= side && size.width <= side, "model", "a picture must have at most ", side, " x ", side,
+            " patches, as the table of positions has: got ", size.height, " x ", size.width);
+    return table_.view({side, side, -1})
+        .narrow(0, (side - size.height) / 2, size.height)
+        .narrow(1, (side - size.width) / 2, size.width)
+        .flatten(0, 1);
+  }
+
+  MmditSizes own_;
+  nn::FieldPart part_;
+  nn::OwnTokens tokens_;
+  std::shared_ptr<const nn::Features> features_;
+  at::ScalarType dtype_;
+  std::unique_ptr<nn::Vector> weight_, bias_;
+  at::Tensor table_;  // [table * table, H]; undefined = the model has none
+};
+
+/// The words of the caption, as tokens of the model.
+class Words {
+ public:
+  Words(const ModelShape& s, nn::Layers& make)
+      : part_(make.field_part()),
+        tokens_(make.own_tokens()),
+        joint_(make),
+        dtype_(make.parameters().options().dtype),
+        linear_(make.dense("text", s.own.as<MmditSizes>().text, s.hidden, {.deviation = kDeviation})) {}
+
+  at::Tensor forward(const tensor::Batch& batch, int64_t patches, const nn::ForwardContext& step) const {
+    const nn::JointSteps steps = joint_.steps(step, words_of(batch), patches);
+    const at::Tensor text = part_(batch.field("text"), step).to(dtype_);
+    return linear_->forward(tokens_(steps.first).sequence.of(text, 1, "text"));
+  }
+
+ private:
+  nn::FieldPart part_;
+  nn::OwnTokens tokens_;
+  nn::JointSequence joint_;
+  at::ScalarType dtype_;
+  std::unique_ptr<nn::Dense> linear_;
+};
+
+std::unique_ptr<nn::Norm> plain_norm(const ModelShape& s, const std::string& name, nn::Layers& make) {
+  return make.layer_norm(name, s.hidden, {.epsilon = s.norm_epsilon, .affine = false});
+}
+
+/// The projection to heads, whose queries and keys may have norms.
+class NormedHeads {
+ public:
+  NormedHeads(const ModelShape& s, const std::string& name, nn::Layers& make)
+      : qkv_(make.heads(name + ".qkv", s.attention(), {.deviation = glorot(s.hidden, 3 * s.hidden)})) {
+    if (!s.own.as<MmditSizes>().head_norms) return;
+    q_norm_ = make.head_norm(name + ".q_norm", s.head_dim, {.epsilon = kNorm});
+    k_norm_ = make.head_norm(name + ".k_norm", s.head_dim, {.epsilon = kNorm});
+  }
+
+  nn::Heads forward(const at::Tensor& x, const nn::ForwardContext& step) const {
+    nn::Heads heads = qkv_->forward(x, step);
+    if (!q_norm_) return heads;
+    heads.q = q_norm_->forward(heads.q);
+    heads.k = k_norm_->forward(heads.k);
+    return heads;
+  }
+
+ private:
+  std::unique_ptr<nn::HeadProjection> qkv_;
+  std::unique_ptr<nn::Norm> q_norm_, k_norm_;  // null = no norms
+};
+
+/// The attention of words and patches as one sequence.
+class JointAttention {
+ public:
+  JointAttention(const ModelShape& s, const std::string& name, nn::Layers& make)
+      : own_(s.own.as<MmditSizes>()),
+        joint_(make),
+        attention_(make.attention(name, s.attention(), {.causal = false})),
+        integers_(at::TensorOptions(make.parameters().options().device).dtype(at::kLong)) {
+    for (const int64_t features : own_.axes) axes_.emplace_back(features, kTheta);
+  }
+
+  nn::JointSteps steps(const nn::ForwardContext& step) const {
+    const ops::PictureSize size = patches_of(own_, *step.batch);
+    return joint_.steps(step, words_of(*step.batch), size.pixels());
+  }
+  /// Returns the attention of words and patches, for Layers::from_heads() of each.
+  std::pair<nn::Inside, nn::Inside> forward(const nn::Heads& words, const nn::Heads& patches,
+                                            const nn::JointSteps& steps) const {
+    const at::Tensor y = forward(joint_.heads(words, patches, steps), steps).tensor;
+    const int64_t first = words.q.size(1);
+    return {{y.narrow(1, 0, first)}, {y.narrow(1, first, y.size(1) - first)}};
+  }
+  /// Returns the attention of heads of both.
+  nn::Inside forward(nn::Heads heads, const nn::JointSteps& steps) const {
+    if (!axes_.empty()) nn::turn(heads, places(*steps.both.batch), axes_);
+    return attention_->forward(heads, steps.both);
+  }
+
+ private:
+  /// Returns the position of each token along each axis: words are at 0, patches in their row and column.
+  at::Tensor places(const tensor::Batch& batch) const {
+    const ops::PictureSize size = patches_of(own_, batch);
+    const auto axes = static_cast<int64_t>(axes_.size());
+    at::Tensor all = at::zeros({words_of(batch) + size.pixels(), axes}, integers_);
+    const at::Tensor of_patches = all.narrow(0, words_of(batch), size.pixels()).view({size.height, size.width, axes});
+    of_patches.select(2, axes - 2).copy_(at::arange(size.height, integers_).unsqueeze(1));
+    of_patches.select(2, axes - 1).copy_(at::arange(size.width, integers_));
+    return all;
+  }
+
+  MmditSizes own_;
+  nn::JointSequence joint_;
+  std::unique_ptr<nn::Attention> attention_;
+  at::TensorOptions integers_;
+  std::vector<ops::RotaryTable> axes_;  // empty = nothing turns
+};
+
+/// What a double block has for words, or for patches.
+class Stream {
+ public:
+  /// `ends`: the other stream attends to this one, whose result nothing reads.
+  Stream(const ModelShape& s, const std::string& name, bool ends, nn::Layers& make)
+      : modulation_(make.modulation(name + (ends ? ".end.modulation" : ".modulation"), s.hidden, ends ? 2 : 6)),
+        norm_1_(plain_norm(s, name + ".norm_1", make)),
+        heads_(s, name + ".attention", make) {
+    if (ends) return;
+    out_ = make.from_heads(name + ".attention.out", s.attention(), {.deviation = glorot(s.hidden, s.hidden)});
+    norm_2_ = plain_norm(s, name + ".norm_2", make);
+    up_ = make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = glorot(s.hidden, s.ffn)});
+    down_ = make.contract(name + ".mlp.down", s.ffn, s.hidden, {.deviation = glorot(s.hidden, s.ffn)});
+  }
+
+  /// Returns shift, scale and gate of both branches; if the stream ends, the first two.
+  std::vector<at::Tensor> modulation(const at::Tensor& condition) const { return modulation_->forward(condition); }
+  nn::Heads heads(const at::Tensor& x, const std::vector<at::Tensor>& m, const nn::ForwardContext& step) const {
+    return heads_.forward(nn::modulated(norm_1_->forward(x), m[0], m[1]), step);
+  }
+  at::Tensor after(const at::Tensor& x, const std::vector<at::Tensor>& m, const nn::Inside& attended,
+                   const nn::ForwardContext& step) const {
+    const at::Tensor h = x + m[2] * out_->forward(attended, step);
+    const nn::Inside inside = up_->forward(nn::modulated(norm_2_->forward(h), m[3], m[4]));
+    return h + m[5] * down_->forward(inside.map(ops::gelu, step));
+  }
+
+ private:
+  std::unique_ptr<nn::Modulation> modulation_;
+  std::unique_ptr<nn::Norm> norm_1_;
+  NormedHeads heads_;
+  std::unique_ptr<nn::OutputProjection> out_;  // null, as what follows, if the stream ends
+  std::unique_ptr<nn::Norm> norm_2_;
+  std::unique_ptr<nn::Expand> up_;
+  std::unique_ptr<nn::Contract> down_;
+};
+
+class DoubleBlock {
+ public:
+  DoubleBlock(const ModelShape& s, const std::string& name, bool words_end, nn::Layers& make)
+      : words_end_(words_end),
+        patches_(s, name + ".patches", false, make),
+        words_(s, name + ".text", words_end, make),
+        attention_(s, name + ".attention", make) {}
+
+  void forward(States& states, const nn::ForwardContext& step) const {
+    at::Tensor &patches = states[kHidden], &words = states[kText];
+    const nn::JointSteps steps = attention_.steps(step);
+    // The gradients of both streams are summed here first, in the same order whether blocks are recomputed or not.
+    const at::Tensor condition = at::alias(states[kCondition]);
+    const std::vector<at::Tensor> of_patches = patches_.modulation(condition), of_words = words_.modulation(condition);
+    const auto [to_words, to_patches] = attention_.forward(words_.heads(words, of_words, steps.first),
+                                                           patches_.heads(patches, of_patches, steps.second), steps);
+    patches = patches_.after(patches, of_patches, to_patches, steps.second);
+    if (!words_end_) words = words_.after(words, of_words, to_words, steps.first);
+  }
+
+ private:
+  bool words_end_;
+  Stream patches_, words_;
+  JointAttention attention_;
+};
+
+class SingleBlock {
+ public:
+  SingleBlock(const ModelShape& s, const std::string& name, nn::Layers& make)
+      : modulation_(make.modulation(name + ".modulation", s.hidden, 3)),
+        norm_(plain_norm(s, name + ".norm", make)),
+        heads_(s, name + ".attention", make),
+        attention_(s, name + ".attention", make),
+        up_(make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = glorot(s.hidden, s.ffn)})),
+        out_(make.from_heads(name + ".out", s.attention(),
+                             {.deviation = glorot(s.hidden + s.ffn, s.hidden), .segments = {{s.ffn}}})) {}
+
+  void forward(States& states, const nn::ForwardContext& step) const {
+    const nn::JointSteps steps = attention_.steps(step);
+    const int64_t words = states[kText].size(1), patches = states[kHidden].size(1);
+    const at::Tensor x = at::cat({states[kText], states[kHidden]}, 1);
+    const std::vector<at::Tensor> m = modulation_->forward(states[kCondition]);  // shift, scale and gate
+    const at::Tensor read = nn::modulated(norm_->forward(x), m[0], m[1]);
+    const nn::Inside attended = attention_.forward(heads_.forward(read, steps.both), steps);
+    const nn::Inside inside = up_->forward(read).map(ops::gelu, step);
+    const at::Tensor y = x + m[2] * out_->forward(attended, inside, steps.both);
+    states[kText] = y.narrow(1, 0, words);
+    states[kHidden] = y.narrow(1, words, patches);
+  }
+
+ private:
+  std::unique_ptr<nn::Modulation> modulation_;
+  std::unique_ptr<nn::Norm> norm_;
+  NormedHeads heads_;
+  JointAttention attention_;
+  std::unique_ptr<nn::Expand> up_;
+  std::unique_ptr<nn::OutputProjection> out_;
+};
+
+/// The modulated norm and the projection to the patches of the prediction.
+class End {
+ public:
+  End(const ModelShape& s, nn::Layers& make)
+      : modulation_(make.modulation("norm.modulation", s.hidden, 2)),
+        norm_(make.layer_norm("norm", s.hidden, {.epsilon = kNorm, .affine = false})) {
+    const auto own = s.own.as<MmditSizes>();
+    outputs_ = make.outputs("head", s.hidden, own.patch * own.patch * own.channels, {.deviation = 0});
+  }
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& condition, const nn::ForwardContext& step) const {
+    const std::vector<at::Tensor> m = modulation_->forward(condition);  // shift and scale
+    const at::Tensor y = nn::modulated(norm_->forward(x), m[0], m[1]);
+    return outputs_->forward(y.to(at::promote_types(y.scalar_type(), at::kFloat)), step);
+  }
+
+ private:
+  std::unique_ptr<nn::Modulation> modulation_;
+  std::unique_ptr<nn::Norm> norm_;
+  std::unique_ptr<nn::Outputs> outputs_;
+};
+
+/// Returns the states of the patches and of the words, and the condition.
+std::vector<State> states_of(const MmditSizes& own, int64_t hidden) {
+  using tensor::Dim;
+  const auto tokens = [hidden](const char* name, std::function<int64_t(const tensor::Batch&)> count) {
+    return State{.name = name,
+                 .dims = {Dim::Row, Dim::Token, Dim::Feature},
+                 .sizes = [=](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
+                   return {step.batch->rows(), count(*step.batch), hidden};
+                 }};
+  };
+  return {tokens("hidden", [own](const tensor::Batch& batch) { return patches_of(own, batch).pixels(); }),
+          tokens("text", words_of),
+          {.name = "condition",
+           .dims = {Dim::Row, Dim::Feature},
+           .sizes = [hidden](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
+             return {step.batch->rows(), hidden};
+           }}};
+}
+
+models::Block make_block(const ModelShape& s, int64_t index, nn::Layers& layers) {
+  const auto made = [&](const auto& block) {
+    const std::vector<int> writes = index + 1 == s.layers ? std::vector<int>{kHidden} : std::vector{kHidden, kText};
+    return models::Block({kHidden, kText, kCondition}, writes,
+                         [block](States& states, const nn::ForwardContext& step) { block->forward(states, step); });
+  };
+  const std::string name = concat("blocks.", index);
+  if (index >= s.layers - s.own.as<MmditSizes>().single)
+    return made(std::make_shared<const SingleBlock>(s, name, layers));
+  return made(std::make_shared<const DoubleBlock>(s, name, index + 1 == s.layers, layers));
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  const auto own = s.own.as<MmditSizes>();
+  Model model;
+  model.fields = {"noised", "times", "text", "pooled"};
+  if (own.told_guidance) model.fields.emplace_back("guidance");
+  model.states = states_of(own, s.hidden);
+  const auto patches = std::make_shared<const Patches>(s, layers);
+  const auto words = std::make_shared<const Words>(s, layers);
+  const auto conditioning = std::make_shared<const Conditioning>(s, layers);
+  const auto embed = [=](States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
+    states[kHidden] = patches->forward(batch, step);
+    states[kText] = words->forward(batch, patches_of(own, batch).pixels(), step);
+    states[kCondition] = conditioning->forward(batch, step);
+  };
+  model.embed = Embed({kHidden, kText, kCondition}, embed);
+  for (int64_t i = 0; i < s.layers; ++i) model.blocks.push_back(make_block(s, i, layers));
+  const auto end = std::make_shared<const End>(s, layers);
+  const auto norm = [end](States& states, const nn::ForwardContext& step) {
+    states[kHidden] = end->forward(states[kHidden], states[kCondition], step);
+  };
+  model.norm = models::Block({kHidden, kCondition}, {kHidden}, norm);
+  return model;
+}
+
+ModelShape sized(const MmditSizes& own, int64_t layers, int64_t heads, int64_t head_dim) {
+  return {.hidden = heads * head_dim,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = head_dim,
+          .ffn = 4 * heads * head_dim,
+          .norm_epsilon = 1e-6,
+          .tied = false,
+          .own = own};
+}
+
+/// Returns Stable Diffusion 3 medium, and a toy of its form.
+std::vector<Preset> sd3_presets() {
+  const MmditSizes toy{
+      .height = 8, .width = 8, .channels = 4, .text = 64, .text_tokens = 77, .pooled = 64, .table = 16};
+  return {{"sd3-tiny", sized(toy, 2, 4, 32)}, {"sd3-medium", sized({}, 24, 24, 64)}};
+}
+
+/// Returns FLUX.1 dev and schnell, and a toy of dev's form.
+std::vector<Preset> flux_presets() {
+  MmditSizes dev = flux_sizes(), toy = flux_sizes();
+  toy.height = toy.width = 8;
+  toy.channels = 4;
+  toy.text = toy.pooled = 64;
+  toy.text_tokens = 77;
+  toy.single = 2;
+  toy.axes = {8, 12, 12};
+  dev.told_guidance = toy.told_guidance = true;
+  return {{"flux-tiny", sized(toy, 3, 4, 32)},
+          {"flux-dev", sized(dev, 57, 24, 128)},
+          {"flux-schnell", sized(flux_sizes(), 57, 24, 128)}};
+}
+
+}  // namespace mmdit
+
+Architecture sd3_architecture() {
+  return {.name = "sd3",
+          .own = MmditSizes{},
+          .presets = mmdit::sd3_presets(),
+          .make = mmdit::make,
+          .task = mmdit::task,
+          .settle = mmdit::settle,
+          .diffusers = {.class_name = "SD3Transformer2DModel",
+                        .part = "transformer",
+                        .pipeline = "StableDiffusion3Pipeline",
+                        .names = sd3_diffusers_names,
+                        .from_json = sd3_from_diffusers,
+                        .to_json = sd3_to_diffusers}};
+}
+
+Architecture flux_architecture() {
+  return {.name = "flux",
+          .own = flux_sizes(),
+          .presets = mmdit::flux_presets(),
+          .make = mmdit::make,
+          .task = mmdit::task,
+          .settle = mmdit::settle,
+          .diffusers = {.class_name = "FluxTransformer2DModel",
+                        .part = "transformer",
+                        .pipeline = "FluxPipeline",
+                        .names = flux_diffusers_names,
+                        .from_json = flux_from_diffusers,
+                        .to_json = flux_to_diffusers}};
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,60 @@
+// The multimodal diffusion transformers (MMDiT) of Stable Diffusion 3 (arXiv:2403.03206) and of FLUX: they predict the
+// flow of a latent, or what else their objective asks for, from the noised latent, the time, the states of a caption and
+// one state of the whole caption. Their own keys, and their forms in diffusers.
+//
+//   const ModelShape shape = built_in().resolve({.name = "flux-tiny"});
+//   const at::Tensor predicted = models::predicted_picture(shape, end[0], *step.batch);  // [B, outputs, height, width]
+//
+// They are denoisers (models/denoiser.h). In a double block, words and patches have layers of their own (streams) and
+// attend to each other as one sequence, words first; in a single block, which only FLUX has, they share the layers, and
+// attention and feed-forward layer stand side by side. Before the first step the prediction is 0. The models have no
+// head.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "colossal/base/fields.h"
+#include "colossal/models/shape.h"
+#include "colossal/nn/external_name.h"
+
+namespace colossal::models {
+
+/// The sizes of an MMDiT; the defaults are those of Stable Diffusion 3 medium. ModelShape::layers counts double and
+/// single blocks. The model takes pictures of any height and width that the patch divides.
+struct MmditSizes {
+  int64_t height = 128, width = 128;  ///< cells of the latents for which the model is made
+  int64_t channels = 16;
+  int64_t patch = 2;
+  int64_t text = 4096;        ///< features of the states of a caption
+  int64_t text_tokens = 333;  ///< usual number of them; a batch may have another
+  int64_t pooled = 2048;      ///< features of the state of a whole caption
+  int64_t single = 0;         ///< single blocks, the last of the layers
+  int64_t table = 192;  ///< side of the table of positions, in patches, of which a picture has the middle; 0 = none
+  std::vector<int64_t> axes{};  ///< features of a head that turn by frame, row and column; empty = none turn
+  bool head_norms = false;      ///< RMSNorms of queries and keys
+  bool told_guidance = false;   ///< the model is told the strength of guidance
+  void fields(Fields& f);
+  bool operator==(const MmditSizes&) const = default;
+};
+
+/// Returns the own sizes of FLUX.1 schnell. FLUX.1 dev is also told the strength of guidance.
+MmditSizes flux_sizes();
+
+// The forms of diffusers' SD3Transformer2DModel and FluxTransformer2DModel (0.42.1): the folder `transformer` of a
+// pipeline.
+
+/// Returns the place of each parameter in diffusers' folder, and that of the table of positions.
+std::vector<nn::ExternalName> sd3_diffusers_names(const ModelShape& shape);
+std::vector<nn::ExternalName> flux_diffusers_names(const ModelShape& shape);
+/// Returns the shape that a config.json of diffusers describes. Keys that begin with `_` are ignored.
+/// Errors ("model"): a key that this class of diffusers does not have; a value with which the model computes other
+///                   numbers; another class.
+ModelShape sd3_from_diffusers(const nlohmann::json& config);
+ModelShape flux_from_diffusers(const nlohmann::json& config);
+/// Returns the config.json with which diffusers computes the same. Errors ("model"): a shape that it cannot compute:
+/// other ffn than 4 * hidden, another epsilon than 1e-6; of SD3 pictures that are not square.
+nlohmann::json sd3_to_diffusers(const ModelShape& shape);
+nlohmann::json flux_to_diffusers(const ModelShape& shape);
+
+}  // namespace colossal::models
