@@ -105,6 +105,28 @@ def exact_times(module):
 
 exact_times(diffusers.models.embeddings)
 
+
+def exact_rotary(module):
+    """Lets a module of diffusers turn pairs of features in fp64."""
+
+    def table(dim, positions, theta=10000.0, **_):
+        frequencies = theta**(-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+        angles = torch.outer(positions.double(), frequencies).repeat_interleave(2, 1)
+        return angles.cos(), angles.sin()
+
+    def turned(x, turns, sequence_dim):
+        assert sequence_dim == 1
+        cos, sin = (t[None, :, None] for t in turns)
+        first, second = x.double().unflatten(-1, (-1, 2)).unbind(-1)
+        return (x.double() * cos + torch.stack([-second, first], -1).flatten(-2) * sin).to(x.dtype)
+
+    module.get_1d_rotary_pos_embed, module.apply_rotary_emb = table, turned
+
+
+exact_rotary(importlib.import_module("diffusers.models.transformers.transformer_flux"))
+diffusers.models.normalization.RMSNorm.forward = lambda self, x: torch.nn.functional.rms_norm(  # in fp32 otherwise
+    x, x.shape[-1:], self.weight, self.eps)
+
 UNET = dict(block_out_channels=(32, 64), layers_per_block=1, sample_size=8, in_channels=4, out_channels=4,
             down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
             up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), cross_attention_dim=32, norm_num_groups=8,
@@ -162,6 +184,50 @@ def parts():
                           return_tensors="pt").input_ids
     in_both("text", folder / "text_encoder", whole.text_encoder, {"ids": ids}, lambda m, b: {
         "states": m(b["ids"]).last_hidden_state, "pooled": m(b["ids"]).pooler_output})
+
+
+SD3 = dict(sample_size=8, in_channels=4, out_channels=4, num_layers=2, attention_head_dim=8, num_attention_heads=4,
+           joint_attention_dim=24, caption_projection_dim=32, pooled_projection_dim=20, pos_embed_max_size=6)
+FLUX = dict(in_channels=16, num_layers=1, num_single_layers=2, attention_head_dim=16, num_attention_heads=2,
+            joint_attention_dim=24, pooled_projection_dim=20, axes_dims_rope=(4, 6, 6))
+
+
+def by_sd3(model, batch):
+    return {"predicted": model(batch["noised"], batch["text"], batch["pooled"], batch["times"]).sample}
+
+
+def by_flux(model, batch):
+    """Packs a picture as FLUX's pipeline does, and unpacks the prediction."""
+    x = batch["noised"]
+    rows, columns, channels = x.shape[2] // 2, x.shape[3] // 2, x.shape[1]
+    packed = x.view(-1, channels, rows, 2, columns, 2).permute(0, 2, 4, 1, 3, 5).reshape(len(x), rows * columns, -1)
+    places = torch.zeros(rows, columns, 3)
+    places[..., 1], places[..., 2] = torch.arange(rows)[:, None], torch.arange(columns)
+    y = model(packed, batch["text"], batch["pooled"], batch["times"] / 1000, places.view(-1, 3),
+              torch.zeros(batch["text"].shape[1], 3), batch.get("guidance")).sample
+    return {"predicted": y.view(-1, rows, columns, channels, 2, 2).permute(0, 3, 1, 4, 2, 5).reshape(x.shape)}
+
+
+def joint_transformers():
+    """Compares the transformers of Stable Diffusion 3 and FLUX, and writes their folders back."""
+    for name, model, theirs in (
+            ("sd3", diffusers.SD3Transformer2DModel(**SD3), by_sd3),
+            ("sd3.5", diffusers.SD3Transformer2DModel(**SD3, qk_norm="rms_norm"), by_sd3),
+            ("flux-dev", diffusers.FluxTransformer2DModel(**FLUX, guidance_embeds=True), by_flux),
+            ("flux-schnell", diffusers.FluxTransformer2DModel(**FLUX), by_flux)):
+        source, out = interop.temp_dir / name, interop.temp_dir / f"{name}-back"
+        randomly(model, 13).save_pretrained(source)
+        for rows, height, width in ((2, 6, 10), (1, 10, 2)):
+            batch = {"noised": torch.randn(rows, 4, height, width), "times": torch.full((rows, ), 750.0),
+                     "text": torch.randn(rows, 7, 24), "pooled": torch.randn(rows, 20)}
+            if name == "flux-dev":
+                batch["guidance"] = torch.full((rows, ), 3.5)
+            in_both(f"{name} {height} x {width}", source, model, batch, theirs)
+        interop.colossal("export", "--from", source, "--to", out)
+        same_files(out, source)
+        again = type(model).from_pretrained(out)
+        assert plain(again.config) == plain(model.config), (plain(again.config), plain(model.config))
+        print(name, "is written back bit for bit")
 
 
 def drawings():
@@ -235,6 +301,14 @@ def files(folder):
     return {path.relative_to(folder): load_file(path) for path in sorted(pathlib.Path(folder).rglob("*.safetensors"))}
 
 
+def same_files(out, source):
+    got, wanted = files(out), files(source)
+    assert got.keys() == wanted.keys(), (got.keys(), wanted.keys())
+    for path, tensors in wanted.items():
+        assert got[path].keys() == tensors.keys(), path
+        assert all(torch.equal(got[path][key], x) for key, x in tensors.items()), path
+
+
 def plain(config):
     """Returns the keys of a config as they are in JSON, without those about the config itself."""
     return json.loads(json.dumps({key: value for key, value in config.items() if key[0] != "_"}))
@@ -246,11 +320,7 @@ def written_back():
     for name, source in (("sd", folder), ("sd2", folder_2)):
         out = interop.temp_dir / f"{name}-back"
         interop.colossal("export", "--from", source, "--to", out)
-        got, wanted = files(out), files(source)
-        assert got.keys() == wanted.keys(), (got.keys(), wanted.keys())
-        for path, tensors in wanted.items():
-            assert got[path].keys() == tensors.keys(), path
-            assert all(torch.equal(got[path][key], x) for key, x in tensors.items()), path
+        same_files(out, source)
         again = diffusers.StableDiffusionPipeline.from_pretrained(out)
         for part in ("unet", "vae", "scheduler"):
             ours, theirs = (plain(getattr(one, part).config) for one in (again, wholes[name]))
@@ -380,6 +450,7 @@ def gradients():
 
 
 parts()
+joint_transformers()
 drawings()
 written_back()
 from_pictures()

@@ -2,7 +2,7 @@
 //
 // Usage: colossal_picture_probe FOLDER BATCH OUT DTYPE [ADAPTERS]
 //   reads the folder of one part and BATCH, a safetensors file, and writes OUT, a safetensors file:
-//     noised, times and text or classes -> predicted        (a denoiser)
+//     noised, times, and what else it reads -> predicted    (a denoiser)
 //     pixels -> moments, latents -> decoded                 (an autoencoder)
 //     with `tiles` (of any value) too -> means, decoded     (the same in tiles)
 //     ids -> states, and pooled                             (a text encoder)
@@ -63,14 +63,14 @@ void write(const std::string& path, const Tensors& tensors) {
 
 at::Tensor predicted(distributed::DistributedModel& model, const Tensors& given) {
   using tensor::Dim;
+  const std::map<std::string, std::vector<Dim>> fields{{"noised", {Dim::Row, Dim::Other, Dim::Other, Dim::Other}},
+                                                       {"times", {Dim::Row}},
+                                                       {"classes", {Dim::Row}},
+                                                       {"guidance", {Dim::Row}},
+                                                       {"text", {Dim::Row, Dim::Other, Dim::Feature}},
+                                                       {"pooled", {Dim::Row, Dim::Other}}};
   tensor::Batch batch;
-  const at::Tensor& noised = given.at("noised");
-  batch.add("noised", {noised, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-  batch.add("times", {given.at("times"), {Dim::Row}});
-  if (given.contains("text"))
-    batch.add("text", {given.at("text"), {Dim::Row, Dim::Other, Dim::Feature}});
-  else
-    batch.add("classes", {given.at("classes"), {Dim::Row}});
+  for (const auto& [name, x] : given) batch.add(name, {x, fields.at(name)});
   const models::ModelShape& shape = model.model().shape;
   const auto results =
       model.forward({nn::step_of(batch)}, [&](int, const models::States& end, const nn::ForwardContext&) {
