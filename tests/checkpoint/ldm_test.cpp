@@ -66,9 +66,9 @@ TEST(Ldm, HasThePlacesOfTheConversionOfDiffusers) {
 TEST(Ldm, HasThreePlacesForQueriesKeysAndValuesInOne) {
   const std::string layer = "text_model.encoder.layers.3.self_attn.";
   EXPECT_THAT(ldm_places("cond_stage_model.model.transformer.resblocks.3.attn.in_proj_weight", kStableDiffusion2),
-              ElementsAre(LdmPlace{"text_encoder", layer + "q_proj.weight", 0},
-                          LdmPlace{"text_encoder", layer + "k_proj.weight", 1},
-                          LdmPlace{"text_encoder", layer + "v_proj.weight", 2}));
+              ElementsAre(LdmPlace{"text_encoder", layer + "q_proj.weight", {0, 1, 3}},
+                          LdmPlace{"text_encoder", layer + "k_proj.weight", {1, 1, 3}},
+                          LdmPlace{"text_encoder", layer + "v_proj.weight", {2, 1, 3}}));
 }
 
 TEST(Ldm, HasNoPlaceForWhatNoPartUses) {

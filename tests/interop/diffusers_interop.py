@@ -230,6 +230,30 @@ def joint_transformers():
         print(name, "is written back bit for bit")
 
 
+def makers_file():
+    """Reads a file of the makers of Stable Diffusion 3 as the conversion of diffusers does. Its heads have 64 features."""
+    from diffusers.loaders.single_file_utils import convert_sd3_transformer_checkpoint_to_diffusers
+    wide = SD3 | dict(attention_head_dim=64, num_attention_heads=2, caption_projection_dim=128)
+    model = diffusers.SD3Transformer2DModel(**wide)
+    sizes = {"x_embedder.proj": (128, 4, 2, 2), "context_embedder": (128, 24), "final_layer.linear": (16, 128),
+             "t_embedder.mlp.0": (128, 256), "t_embedder.mlp.2": (128, 128), "y_embedder.mlp.0": (128, 20),
+             "y_embedder.mlp.2": (128, 128), "final_layer.adaLN_modulation.1": (256, 128)}
+    for block in (f"joint_blocks.{i}.{stream}_block." for i in (0, 1) for stream in ("x", "context")):
+        ends = block == "joint_blocks.1.context_block."
+        sizes |= {block + "attn.qkv": (384, 128), block + "adaLN_modulation.1": (256 if ends else 768, 128)}
+        if not ends:
+            sizes |= {block + "attn.proj": (128, 128), block + "mlp.fc1": (512, 128), block + "mlp.fc2": (128, 512)}
+    torch.manual_seed(17)
+    file = {f"{name}.{kind}": torch.randn(size if kind == "weight" else size[:1]) * 0.1
+            for name, size in sizes.items() for kind in ("weight", "bias")} | {"pos_embed": model.pos_embed.pos_embed}
+    path = interop.temp_dir / "sd3.safetensors"
+    save_file({"model.diffusion_model." + name: x.contiguous() for name, x in file.items()}, path)
+    model.load_state_dict(convert_sd3_transformer_checkpoint_to_diffusers(dict(file)))
+    batch = {"noised": torch.randn(1, 4, 6, 4), "times": torch.full((1, ), 250.0), "text": torch.randn(1, 7, 24),
+             "pooled": torch.randn(1, 20)}
+    in_both("makers' sd3", path, model.eval(), batch, by_sd3)
+
+
 def drawings():
     """Draws by each scheduler from the same latents, and compares pixels of 8 bits."""
     from PIL import Image
@@ -451,6 +475,7 @@ def gradients():
 
 parts()
 joint_transformers()
+makers_file()
 drawings()
 written_back()
 from_pictures()

@@ -5,7 +5,7 @@
 
 namespace colossal {
 
-inline constexpr char kUnetPart[] = "unet", kVaePart[] = "vae", kTextEncoderPart[] = "text_encoder",
+inline constexpr char kUnetPart[] = "unet", kTransformerPart[] = "transformer", kVaePart[] = "vae", kTextEncoderPart[] = "text_encoder",
                       kSchedulerPart[] = "scheduler";
 
 }  // namespace colossal

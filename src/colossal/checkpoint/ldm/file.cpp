@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -60,6 +61,13 @@ bool has_names(const std::string& path, const std::string& begin) {
   return first != file.entries().end() && first->first.starts_with(begin);
 }
 
+/// Returns true for a file with the transformer of Stable Diffusion 3 or of FLUX.
+bool has_transformer(const std::string& path) {
+  const std::string denoiser = "model.diffusion_model.";
+  return has_names(path, denoiser + "joint_blocks.") || has_names(path, denoiser + "double_blocks.") ||
+         has_names(path, "double_blocks.");
+}
+
 /// Returns true for a file of Stable Diffusion 2: the projections around its transformers are linear.
 bool is_second(const std::string& file) {
   if (!is_ldm_file(file)) return false;  // a VAE alone
@@ -102,22 +110,81 @@ json unet_config(const LdmPart& part) {
           {"upcast_attention", second}};
 }
 
+/// The keys of both transformers that follow from the same tensors.
+json transformer_config(const LdmShapes& shapes, const char* class_name) {
+  return {{"_class_name", class_name},
+          {"_diffusers_version", "0.42.1"},
+          {"num_layers", shapes.count("transformer_blocks.", ".norm1.linear.weight")},
+          {"joint_attention_dim", shapes.size("context_embedder.weight", 1)},
+          {"pooled_projection_dim", shapes.size("time_text_embed.text_embedder.linear_1.weight", 1)}};
+}
+
+json sd3_config(const LdmShapes& shapes) {
+  json config = transformer_config(shapes, "SD3Transformer2DModel");
+  const char* patches = "pos_embed.proj.weight";
+  const int64_t hidden = shapes.size(patches, 0), patch = shapes.size(patches, 2), channels = shapes.size(patches, 1);
+  const bool has_norms = shapes.has("transformer_blocks.0.attn.norm_q.weight");
+  constexpr int64_t kHeadDim = 64;
+  config["patch_size"] = patch;
+  config["in_channels"] = config["out_channels"] = channels;
+  config["attention_head_dim"] = kHeadDim;
+  config["num_attention_heads"] = std::max<int64_t>(1, hidden / kHeadDim);
+  config["caption_projection_dim"] = hidden;
+  const int64_t side = std::llround(std::sqrt(shapes.size("pos_embed.pos_embed", 1)));
+  config["pos_embed_max_size"] = side;
+  config["sample_size"] = std::min<int64_t>(128, side * patch);
+  config["qk_norm"] = has_norms ? json("rms_norm") : json();
+  if (shapes.has("transformer_blocks.0.attn2.to_q.weight")) config["dual_attention_layers"] = {0};  // which are refused
+  return config;
+}
+
+json flux_config(const LdmShapes& shapes) {
+  json config = transformer_config(shapes, "FluxTransformer2DModel");
+  const int64_t head_dim = shapes.size("transformer_blocks.0.attn.norm_q.weight", 0), of_frame = head_dim / 8;
+  config["patch_size"] = 1;
+  config["in_channels"] = shapes.size("x_embedder.weight", 1);
+  config["out_channels"] = shapes.size("proj_out.weight", 0);
+  config["num_single_layers"] = shapes.count("single_transformer_blocks.", ".norm.linear.weight");
+  config["attention_head_dim"] = head_dim;
+  config["num_attention_heads"] = shapes.size("x_embedder.weight", 0) / head_dim;
+  config["guidance_embeds"] = shapes.has("time_text_embed.guidance_embedder.linear_1.weight");
+  config["axes_dims_rope"] = {of_frame, (head_dim - of_frame) / 2, (head_dim - of_frame) / 2};
+  return config;
+}
+
+json joint_config(const LdmPart& part) {
+  const LdmShapes shapes(part);
+  return shapes.has("pos_embed.pos_embed") ? sd3_config(shapes) : flux_config(shapes);
+}
+
+/// Returns the keys with which latents are scaled: those of Stable Diffusion 1 and 2, or of 16 channels those of
+/// Stable Diffusion 3 in its file, and of FLUX in another.
+json latent_scale(const std::string& file, int64_t channels) {
+  if (channels != 16) return {{"scaling_factor", .18215}};
+  if (has_transformer(file)) return {{"scaling_factor", 1.5305}, {"shift_factor", .0609}};
+  return {{"scaling_factor", .3611}, {"shift_factor", .1159}};
+}
+
 json vae_config(const LdmPart& part) {
   const LdmShapes vae(part);
   const std::vector<int64_t> features = vae.sizes("encoder.down_blocks.", ".resnets.0.conv1.weight");
-  return {{"_class_name", "AutoencoderKL"},
-          {"_diffusers_version", "0.42.1"},
-          {"sample_size", predicts_v(part.file) ? 768 : 512},
-          {"in_channels", vae.size("encoder.conv_in.weight", 1)},
-          {"out_channels", vae.size("decoder.conv_out.weight", 0)},
-          {"latent_channels", vae.size("decoder.conv_in.weight", 1)},
-          {"block_out_channels", features},
-          {"down_block_types", std::vector<std::string>(features.size(), "DownEncoderBlock2D")},
-          {"up_block_types", std::vector<std::string>(features.size(), "UpDecoderBlock2D")},
-          {"layers_per_block", vae.count("encoder.down_blocks.0.resnets.", ".conv1.weight")},
-          {"use_quant_conv", vae.has("quant_conv.weight")},
-          {"use_post_quant_conv", vae.has("post_quant_conv.weight")},
-          {"scaling_factor", .18215}};
+  const int64_t channels = vae.size("decoder.conv_in.weight", 1);
+  json config{{"_class_name", "AutoencoderKL"},
+              {"_diffusers_version", "0.42.1"},
+              {"sample_size", channels == 16          ? 1024
+                              : predicts_v(part.file) ? 768
+                                                      : 512},
+              {"in_channels", vae.size("encoder.conv_in.weight", 1)},
+              {"out_channels", vae.size("decoder.conv_out.weight", 0)},
+              {"latent_channels", channels},
+              {"block_out_channels", features},
+              {"down_block_types", std::vector<std::string>(features.size(), "DownEncoderBlock2D")},
+              {"up_block_types", std::vector<std::string>(features.size(), "UpDecoderBlock2D")},
+              {"layers_per_block", vae.count("encoder.down_blocks.0.resnets.", ".conv1.weight")},
+              {"use_quant_conv", vae.has("quant_conv.weight")},
+              {"use_post_quant_conv", vae.has("post_quant_conv.weight")}};
+  config.update(latent_scale(part.file, channels));
+  return config;
 }
 
 json text_config(const LdmPart& part) {
@@ -153,16 +220,19 @@ json scheduler_config(const std::string& file) {
 
 }  // namespace
 
-bool is_ldm_file(const std::string& path) { return has_names(path, "model.diffusion_model."); }
+bool is_ldm_file(const std::string& path) {
+  return has_names(path, "model.diffusion_model.") && !has_transformer(path);
+}
 
 std::optional<LdmPart> ldm_part(const std::string& path) {
+  if (has_transformer(path)) return LdmPart{path, kTransformerPart};
   if (is_ldm_file(path)) return LdmPart{path, kUnetPart};
   if (has_names(path, "first_stage_model.") || has_names(path, "encoder.down.")) return LdmPart{path, kVaePart};
-  for (const char* part : {kUnetPart, kVaePart, kTextEncoderPart, kSchedulerPart}) {
+  for (const char* part : {kUnetPart, kTransformerPart, kVaePart, kTextEncoderPart, kSchedulerPart}) {
     const std::string end = concat("/", part);
     if (!path.ends_with(end)) continue;
     const std::string file = path.substr(0, path.size() - end.size());
-    if (is_ldm_file(file)) return LdmPart{file, part};
+    if (is_ldm_file(file) || has_transformer(file)) return LdmPart{file, part};
   }
   return {};
 }
@@ -180,6 +250,7 @@ bool has_ldm_part(const LdmPart& part) {
 
 json ldm_config(const LdmPart& part) {
   if (part.part == kUnetPart) return unet_config(part);
+  if (part.part == kTransformerPart) return joint_config(part);
   if (part.part == kVaePart) return vae_config(part);
   if (part.part == kTextEncoderPart) return text_config(part);
   return scheduler_config(part.file);

@@ -13,15 +13,16 @@
 
 namespace colossal::checkpoint {
 
-/// A part of a file: "unet", "vae", "text_encoder" or "scheduler".
+/// A part of a file: "unet" or "transformer", "vae", "text_encoder" or "scheduler".
 struct LdmPart {
   std::string file, part;
 };
 
-/// Returns true for a safetensors file with the names of LDM: it has tensors of a UNet, `model.diffusion_model.*`.
+/// Returns true for a safetensors file with the names of LDM and a UNet, `model.diffusion_model.*`. Files of Stable
+/// Diffusion 3 and FLUX are other ones.
 bool is_ldm_file(const std::string& path);
 
-/// Returns the part that a path means: the UNet for the path of a file, and the VAE for that of a file which has it
+/// Returns the part that a path means: the UNet or transformer for the path of a file, and the VAE for that of a file which has it
 /// alone; none = the path is no such file or part of one.
 std::optional<LdmPart> ldm_part(const std::string& path);
 
@@ -30,7 +31,8 @@ bool has_ldm_part(const LdmPart& part);
 
 /// Returns the config.json that the folder of a part of diffusers or transformers has. Sizes follow from the shapes of
 /// tensors. What these do not show is that of Stable Diffusion 1.5, and for a UNet with linear projections that of 2.1:
-/// heads, activation, and the size of pictures. The scheduler of 1.5 is PNDM with predicted noise, that of 2.1 DDIM
+/// heads, activation, and the size of pictures. Heads of Stable Diffusion 3 have 64 features; of a head of FLUX an eighth
+/// of the features turns by frame, and as many of the others by row as by column. The scheduler of 1.5 is PNDM with predicted noise, that of 2.1 DDIM
 /// with target v, or if the file counts 875,000 steps, as that of the base model of 2 does, with predicted noise.
 /// Errors ("ldm"): a part whose tensors are not in the file.
 nlohmann::json ldm_config(const LdmPart& part);

@@ -1,51 +1,18 @@
 #include "colossal/checkpoint/ldm/names.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/pipeline_parts.h"
+#include "colossal/checkpoint/ldm/joint_names.h"
+#include "colossal/checkpoint/ldm/renaming.h"
 
 namespace colossal::checkpoint {
 namespace {
 
-using Renamed = std::pair<const char*, const char*>;
-
-constexpr char kUnet[] = "model.diffusion_model.", kClip[] = "cond_stage_model.transformer.",
+constexpr char kDenoiser[] = "model.diffusion_model.", kClip[] = "cond_stage_model.transformer.",
                kOpenClip[] = "cond_stage_model.model.";
-
-/// Takes `begin` off the front of a name, and returns true, if it is there.
-bool take(std::string& name, const std::string& begin) {
-  if (!name.starts_with(begin)) return false;
-  name.erase(0, begin.size());
-  return true;
-}
-
-/// Takes a number and the point after it off the front of a name; -1 = there is none.
-int64_t take_number(std::string& name) {
-  int64_t number = -1;
-  const char* end = name.data() + name.size();
-  const auto [stop, failure] = std::from_chars(name.data(), end, number);
-  if (failure != std::errc() || stop == end || *stop != '.') return -1;
-  name.erase(0, static_cast<size_t>(stop - name.data()) + 1);
-  return number;
-}
-
-/// Returns a name with another begin, that of the first row which fits.
-std::string renamed(const std::string& name, const std::vector<Renamed>& rows) {
-  for (const auto& [old, now] : rows)
-    if (name.starts_with(old)) return now + name.substr(std::string(old).size());
-  return name;
-}
-
-/// Returns the number after `begin` that is the largest in `names`, plus 1.
-int64_t count_after(const std::vector<std::string>& names, const std::string& begin) {
-  int64_t count = 0;
-  for (std::string name : names)
-    if (take(name, begin)) count = std::max(count, take_number(name) + 1);
-  return count;
-}
 
 std::string resnet_of_unet(const std::string& rest) {
   return renamed(rest, {{"in_layers.0.", "norm1."},
@@ -135,7 +102,8 @@ std::vector<LdmPlace> open_clip_places(std::string rest, int64_t blocks) {
   if (take(rest, "attn.in_proj_")) {
     std::vector<LdmPlace> places;
     for (const char* projection : {"q_proj.", "k_proj.", "v_proj."})
-      places.push_back({text, concat(layer, "self_attn.", projection, rest), static_cast<int64_t>(places.size())});
+      places.push_back(
+          {text, concat(layer, "self_attn.", projection, rest), {static_cast<int64_t>(places.size()), 1, 3}});
     return places;
   }
   return {{text, layer + renamed(rest, {{"ln_1.", "layer_norm1."},
@@ -149,10 +117,10 @@ std::vector<LdmPlace> open_clip_places(std::string rest, int64_t blocks) {
 
 LdmSizes ldm_sizes(const std::vector<std::string>& names) {
   LdmSizes sizes;
-  const int64_t blocks = count_after(names, concat(kUnet, "input_blocks."));
+  const int64_t blocks = count_after(names, concat(kDenoiser, "input_blocks."));
   if (blocks > 0) {
     const auto halves = std::count_if(names.begin(), names.end(), [](const std::string& name) {
-      return name.starts_with(kUnet) && name.ends_with(".0.op.weight");
+      return name.starts_with(kDenoiser) && name.ends_with(".0.op.weight");
     });
     sizes.unet_levels = halves + 1;
     sizes.unet_layers = blocks / sizes.unet_levels - 1;
@@ -163,13 +131,23 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names) {
     sizes.vae = "";
     sizes.vae_levels = levels;
   }
+  sizes.joint_blocks = count_after(names, concat(kDenoiser, "joint_blocks."));
+  for (const char* begin : {kDenoiser, ""})
+    if (const int64_t doubles = count_after(names, concat(begin, "double_blocks.")); doubles > 0) {
+      sizes.double_blocks = doubles;
+      sizes.denoiser = begin;
+    }
   sizes.text_blocks = count_after(names, concat(kOpenClip, "transformer.resblocks."));
   return sizes;
 }
 
 std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes) {
   std::string rest = name;
-  if (take(rest, kUnet)) return {{kUnetPart, unet_name(rest, sizes.unet_layers)}};
+  if (take(rest, sizes.denoiser)) {
+    if (sizes.joint_blocks > 0) return sd3_places(rest, sizes.joint_blocks);
+    if (sizes.double_blocks > 0) return flux_places(rest);
+    return {{kUnetPart, unet_name(rest, sizes.unet_layers)}};
+  }
   if (take(rest, kClip)) return {{kTextEncoderPart, rest}};
   if (take(rest, kOpenClip)) return open_clip_places(rest, sizes.text_blocks);
   if (take(rest, sizes.vae)) return vae_places(rest, sizes.vae_levels);

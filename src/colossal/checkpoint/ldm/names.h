@@ -15,10 +15,14 @@ namespace colossal::checkpoint {
 
 /// Numbers that the names of a file depend on.
 struct LdmSizes {
-  int64_t unet_levels = 0;                 ///< levels of the UNet
-  int64_t unet_layers = 0;                 ///< ResNet blocks of a level on the way down
-  int64_t vae_levels = 0;                  ///< levels of the VAE
-  int64_t text_blocks = 0;                 ///< blocks of OpenCLIP; 0 = the text encoder is CLIP-L
+  int64_t unet_levels = 0;    ///< levels of the UNet
+  int64_t unet_layers = 0;    ///< ResNet blocks of a level on the way down
+  int64_t vae_levels = 0;     ///< levels of the VAE
+  int64_t text_blocks = 0;    ///< blocks of OpenCLIP; 0 = the text encoder is CLIP-L
+  int64_t joint_blocks = 0;   ///< blocks of the transformer of Stable Diffusion 3; 0 = another denoiser
+  int64_t double_blocks = 0;  ///< double blocks of FLUX; 0 = another denoiser
+  /// Names of the denoiser begin with it; "" in FLUX's own files
+  std::string denoiser = "model.diffusion_model.";
   std::string vae = "first_stage_model.";  ///< names of the VAE begin with it; "" in some files of a VAE
   bool operator==(const LdmSizes&) const = default;
 };
@@ -26,16 +30,22 @@ struct LdmSizes {
 /// Returns the sizes that the names of all tensors of a file show.
 LdmSizes ldm_sizes(const std::vector<std::string>& names);
 
+/// The rows of a tensor of the file that one of the folder has: `count` of `of` equal parts, from part `first` on.
+struct LdmRows {
+  int64_t first = 0, count = 1, of = 1;
+  bool swapped = false;  ///< the second half of them comes first in the folder
+  bool operator==(const LdmRows&) const = default;
+};
+
 /// The place of a tensor in a folder of diffusers.
 struct LdmPlace {
-  std::string part;  ///< "unet", "vae" or "text_encoder"
+  std::string part;  ///< "unet", "transformer", "vae" or "text_encoder"
   std::string name;  ///< the tensor in the folder of the part
-  /// Of a tensor that has the rows of three in the folder: which third it is, from 0; -1 = the whole tensor
-  int64_t third = -1;
+  LdmRows rows{};    ///< what it has of the tensor of the file
   bool operator==(const LdmPlace&) const = default;
 };
 
-/// Returns the places of a tensor: one, three for queries, keys and values in one, or none for tensors that no part
+/// Returns the places of a tensor: one, several for matrices that the file has in one, or none for tensors that no part
 /// uses. These are averages of weights (model_ema), tables of noise, losses, and what Stable Diffusion 2 does not use
 /// of OpenCLIP: its last block and projection. A name of a part that has no counterpart in diffusers keeps its form, so
 /// that an import shows it as unexpected. The matrices of the VAE's attention are convolutions [C, C, 1, 1] in the file

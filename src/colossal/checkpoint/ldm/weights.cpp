@@ -30,14 +30,15 @@ LdmWeights::LdmWeights(const std::string& path, const std::string& part) : file_
   for (const auto& [name, entry] : file_.entries())
     for (const LdmPlace& place : ldm_places(name, sizes)) {
       if (place.part != part) continue;
-      Stored one{name, place.third, {place.name, entry.dtype, entry.shape, 0, entry.end - entry.begin}};
+      Stored one{name, place.rows, {place.name, entry.dtype, entry.shape, 0, entry.end - entry.begin}};
       if (is_matrix_of_vae(place) && one.entry.shape.size() > 2) one.entry.shape.resize(2);
-      if (place.third >= 0) {
-        require(!entry.shape.empty() && entry.shape[0] % 3 == 0, kLdm, path, ": ", printable(name),
-                " must have three times as many rows, those of q, k and v: got ",
-                entry.shape.empty() ? 0 : entry.shape[0]);
-        one.entry.shape[0] /= 3;
-        one.entry.end /= 3;
+      const LdmRows& rows = place.rows;
+      if (rows != LdmRows{}) {
+        const int64_t parts = rows.swapped ? 2 : rows.of;
+        require(!entry.shape.empty() && entry.shape[0] % parts == 0, kLdm, path, ": ", printable(name), " must have ",
+                parts, " parts of equal numbers of rows: got ", entry.shape.empty() ? 0 : entry.shape[0], " rows");
+        one.entry.shape[0] = entry.shape[0] / rows.of * rows.count;
+        one.entry.end = one.entry.end / rows.of * rows.count;
       }
       const auto [found, is_new] = stored_.emplace(place.name, std::move(one));
       require(is_new, kLdm, path, ": ", printable(name), " and ", printable(found->second.name), " are both ",
@@ -51,8 +52,9 @@ LdmWeights::LdmWeights(const std::string& path, const std::string& part) : file_
 at::Tensor LdmWeights::tensor(const std::string& name) const {
   const Stored& one = stored_.at(name);
   const at::Tensor whole = file_.tensor(one.name);
-  const int64_t rows = one.entry.shape.empty() ? 0 : one.entry.shape[0];
-  return (one.third < 0 ? whole : whole.narrow(0, one.third * rows, rows)).view(one.entry.shape);
+  if (one.rows == LdmRows{}) return whole.view(one.entry.shape);
+  if (one.rows.swapped) return whole.roll(whole.size(0) / 2, 0);
+  return whole.narrow(0, whole.size(0) / one.rows.of * one.rows.first, one.entry.shape[0]);
 }
 
 }  // namespace colossal::checkpoint

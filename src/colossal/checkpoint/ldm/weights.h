@@ -14,12 +14,11 @@ namespace colossal::checkpoint {
 
 /// Reads one part of a file. Its tensors are those of ldm_places(); each is read when it is asked for.
 ///
-/// Errors: throws Error("ldm", ...) if the file has no tensor of the part, if two tensors have one place, or if the
-/// rows
-///         of a fused tensor are not three times as many. Errors of SafetensorsReader.
+/// Errors: throws Error("ldm", ...) if the file has no tensor of the part, if two tensors have one place, or if the rows
+///         of a fused tensor do not divide. Errors of SafetensorsReader.
 class LdmWeights final : public WeightSource {
  public:
-  /// `part`: "unet", "vae" or "text_encoder".
+  /// `part`: "unet", "transformer", "vae" or "text_encoder".
   LdmWeights(const std::string& path, const std::string& part);
   at::Tensor tensor(const std::string& name) const override;
   void leave(const std::string& name) const override { file_.leave(stored_.at(name).name); }
@@ -28,7 +27,7 @@ class LdmWeights final : public WeightSource {
  private:
   struct Stored {
     std::string name{};   // in the file
-    int64_t third = -1;   // which third of the rows it has; -1 = all rows
+    LdmRows rows{};       // what it has of that tensor
     TensorEntry entry{};  // as it is presented
   };
   SafetensorsReader file_;
