@@ -23,7 +23,7 @@ constexpr LdmRows kSwapped{.swapped = true};
 
 LdmPlace there(std::string name, LdmRows rows = {}) { return {"transformer", std::move(name), rows}; }
 
-TEST(JointNames, AreThoseOfTheConversionOfStableDiffusion3) {
+TEST(JointNames, FollowTheConversionOfStableDiffusion3) {
   const std::pair<const char*, LdmPlace> pairs[] = {
       {"pos_embed", there("pos_embed.pos_embed")},
       {"x_embedder.proj.bias", there("pos_embed.proj.bias")},
@@ -51,7 +51,7 @@ TEST(JointNames, AreThoseOfTheConversionOfStableDiffusion3) {
                           there("transformer_blocks.0.attn.add_v_proj.weight", {2, 1, 3})));
 }
 
-TEST(JointNames, AreThoseOfTheConversionOfFlux) {
+TEST(JointNames, FollowTheConversionOfFlux) {
   const std::pair<const char*, LdmPlace> pairs[] = {
       {"img_in.weight", there("x_embedder.weight")},
       {"txt_in.bias", there("context_embedder.bias")},
