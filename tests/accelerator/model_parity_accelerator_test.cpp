@@ -30,8 +30,8 @@ TEST_F(ModelParityOnAccelerator, EqualsOneProcessOnOneRank) {
 }
 
 TEST_F(ModelParityOnAccelerator, EqualsOneProcessWithPictures) {
-  for (const models::ModelShape& shape : {tiny_dit(), tiny_unet()}) {
-    const int64_t cells = shape.positions;  // patches of a dit, pixels of a unet
+  for (const models::ModelShape& shape : {tiny_dit(), tiny_unet(), tiny_sd3(), tiny_flux()}) {
+    const int64_t cells = shape.positions;  // patches of a transformer, pixels of a unet
     expect_parity({.shape = shape, .batch = 2, .sequence = cells}, "as it is");
     expect_parity({.shape = shape, .batch = 2, .sequence = cells, .recompute = "block"}, "block");
     expect_parity({.shape = shape, .tensor = {.size = 2}, .batch = 2, .sequence = cells}, "tensor");

@@ -3,6 +3,7 @@
 #include "colossal/models/families/mmdit.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -131,6 +132,30 @@ TEST(Sd3, HasTheValuesOfDiffusers) {
   EXPECT_NEAR(number(y.sum()), -5.801499347858, 1e-11);
   EXPECT_NEAR(number(y.square().sum()), 43.81110472298, 1e-10);
   EXPECT_NEAR(number((y - sines(.17, .5, {1, 4, 8, 8})).square().mean()), .6955367176817, 1e-12);
+}
+
+/// Moves all parameters by `distance` along sines.
+void move(Made& made, double distance) {
+  const at::NoGradGuard no_grad;
+  for (nn::Parameter& p : made.parameters) p.value += sines(.7, .2, p.value.sizes().vec()) * distance;
+}
+
+TEST(Mmdit, HasGradientsThatFiniteDifferencesFind) {
+  const nn::ForwardContext step = step_of(sines(.3, .1, {1, 4, 4, 6}), 700);
+  for (const ModelShape& shape : {sd3_from_diffusers(kSd3), flux_from_diffusers(kFlux)}) {
+    Made made(shape);
+    set_values(made, shape.architecture->diffusers.names(shape));
+    const auto loss = [&] { return (prediction(made, step) - sines(.17, .5, {1, 4, 4, 6})).square().mean(); };
+    loss().backward();
+    double slope = 0;
+    for (const nn::Parameter& p : made.parameters)
+      slope += number((p.value.grad() * sines(.7, .2, p.value.sizes().vec())).sum());
+    constexpr double kDistance = 1e-5;
+    move(made, kDistance);
+    const double after = number(loss());
+    move(made, -2 * kDistance);
+    EXPECT_NEAR((after - number(loss())) / (2 * kDistance), slope, 1e-7 * std::abs(slope));
+  }
 }
 
 TEST(Mmdit, PredictsZeroBeforeTheFirstStep) {

@@ -14,8 +14,8 @@
 namespace colossal::models {
 
 struct NumberEmbedding {
-  int64_t sinusoids = 256;  ///< number of sines and cosines of a number
-  double shift = 0;         ///< nn::SinusoidOptions::shift
+  int64_t sinusoids = 256;                           ///< number of sines and cosines of a number
+  double shift = 0;                                  ///< nn::SinusoidOptions::shift
   double first_deviation = 0, second_deviation = 0;  ///< of the initial weights of the two linear layers
 };
 

@@ -36,7 +36,7 @@ class HeadTable {
   virtual at::Tensor forward() = 0;  ///< [rows, N_local]: the columns of this rank's heads
 };
 
-/// Projection from the heads of an Attention, and perhaps a branch beside it, back to outside: y [B, S, out] = x [.., N_local * D] Wt + bias.
+/// Projection from the heads of an Attention back to outside: y [B, S, out] = x [.., N_local * D] Wt + bias.
 class OutputProjection {
  public:
   virtual ~OutputProjection() = default;

@@ -26,8 +26,8 @@ class JointSequence {
   explicit JointSequence(Layers& make) : outside_(make.own_tokens()), inside_(make.inside_tokens()) {}
 
   /// Returns the steps of sequences of `first` and `second` tokens. The cut of `step` divides the second, whose tokens
-  /// are those of the batch. The first is divided like any other dimension of kind Token (FieldPart). In the sequence of
-  /// both, the first comes before the second.
+  /// are those of the batch. The first is divided like any other dimension of kind Token (FieldPart). In the sequence
+  /// of both, the first comes before the second.
   JointSteps steps(const ForwardContext& step, int64_t first, int64_t second) const;
   /// Returns the heads of both sequences, for an attention whose step is `steps.both`. Of its result, the first
   /// first.q.size(1) tokens belong to the first sequence.

@@ -28,7 +28,7 @@ at::Tensor time_sinusoids(const at::Tensor& times, int64_t features, const Sinus
 /// the index, then the cosines, with w_k = 10000^(-k / (features / 4)).
 /// Errors ("model"): features that 4 does not divide.
 at::Tensor picture_positions(int64_t rows, int64_t columns, int64_t features);
-/// Returns the same for places that are no indices: of rows [R] and columns [C] at these places, fp64 [R * C, features].
+/// Returns the same for rows [R] and columns [C] at places that are no indices: [R * C, features], fp64.
 at::Tensor picture_positions(const at::Tensor& rows, const at::Tensor& columns, int64_t features);
 
 }  // namespace colossal::nn

@@ -109,8 +109,8 @@ std::pair<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& 
 /// Cost:     a pass for each axis, and one that joins their features.
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, const std::vector<RotaryTable>& axes);
 
-/// Computes the same as rotary() of one axis from ATen operators with ATen's autograd: the reference, and the path of accelerators without
-/// kernels of ours.
+/// Computes the same as rotary() of one axis from ATen operators with ATen's autograd: the reference, and the path of
+/// accelerators without kernels of ours.
 at::Tensor rotary_reference(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table,
                             int64_t length = 0);
 

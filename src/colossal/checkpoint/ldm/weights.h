@@ -14,8 +14,8 @@ namespace colossal::checkpoint {
 
 /// Reads one part of a file. Its tensors are those of ldm_places(); each is read when it is asked for.
 ///
-/// Errors: throws Error("ldm", ...) if the file has no tensor of the part, if two tensors have one place, or if the rows
-///         of a fused tensor do not divide. Errors of SafetensorsReader.
+/// Errors: throws Error("ldm", ...) if the file has no tensor of the part, if two tensors have one place, or if the
+///         rows of a fused tensor do not divide. Errors of SafetensorsReader.
 class LdmWeights final : public WeightSource {
  public:
   /// `part`: "unet", "transformer", "vae" or "text_encoder".

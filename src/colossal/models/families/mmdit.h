@@ -1,6 +1,6 @@
 // The multimodal diffusion transformers (MMDiT) of Stable Diffusion 3 (arXiv:2403.03206) and of FLUX: they predict the
-// flow of a latent, or what else their objective asks for, from the noised latent, the time, the states of a caption and
-// one state of the whole caption. Their own keys, and their forms in diffusers.
+// flow of a latent, or what else their objective asks for, from the noised latent, the time, the states of a caption
+// and one state of the whole caption. Their own keys, and their forms in diffusers.
 //
 //   const ModelShape shape = built_in().resolve({.name = "flux-tiny"});
 //   const at::Tensor predicted = models::predicted_picture(shape, end[0], *step.batch);  // [B, outputs, height, width]
