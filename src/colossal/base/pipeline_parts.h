@@ -5,7 +5,7 @@
 
 namespace colossal {
 
-inline constexpr char kUnetPart[] = "unet", kTransformerPart[] = "transformer", kVaePart[] = "vae", kTextEncoderPart[] = "text_encoder",
-                      kSchedulerPart[] = "scheduler";
+inline constexpr char kUnetPart[] = "unet", kTransformerPart[] = "transformer", kVaePart[] = "vae",
+                      kTextEncoderPart[] = "text_encoder", kSchedulerPart[] = "scheduler";
 
 }  // namespace colossal
