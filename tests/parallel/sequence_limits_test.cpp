@@ -80,6 +80,22 @@ TEST(SequenceLimits, CountsTheHeadsOfATensorParallelRank) {
   }
 }
 
+// Commands for text, `bench sequence` and the tests of each mode run the modes of one sequence only.
+TEST(SequenceLimits, ListsModesOfTwoAxesForLayoutsOnly) {
+  using testing::Contains, testing::Not;
+  EXPECT_THAT(parallel::all_sequence_mode_names(), Contains("dsp"));
+  EXPECT_THAT(parallel::sequence_mode_names(), Not(Contains("dsp")));
+  for (const SequenceConfig& config : parallel::sequence_modes(4)) EXPECT_NE(config.mode, "dsp");
+  EXPECT_EQ(parallel::sequence_axes({4, "dsp"}).size(), 1U);
+  const auto refused = [](const auto& check) { return thrown_message(check); };
+  EXPECT_THAT(refused([] { parallel::check_sequence({2, "dsp"}, 8, 2); }),
+              HasSubstr("tensor.sequence splits those of a rank further: got both; set tensor.sequence = false"));
+  EXPECT_THAT(refused([] { parallel::check_sequence({4, "dsp"}, 3); }),
+              HasSubstr("each of the 4 ranks of parallel.sequence must have a part of both axes: got 3 places"));
+  EXPECT_THAT(refused([] { parallel::published_cost({2, "dsp"}, {}); }),
+              HasSubstr("sequence.mode must be one of gather, ulysses, ring, usp, ring-self-attention: got dsp"));
+}
+
 TEST(SequenceLimits, ExplainsLimitsOfAttention) {
   const auto world = comm::make_simulated_world(0, 2);
   const SequenceConfig config{2, "ring"};

@@ -43,6 +43,7 @@ struct NormGroups;  // ops/group_norm.h
 namespace colossal::nn {
 
 class Attention;         // nn/attention.h
+class AxisSwitch;        // nn/axis_switch.h
 class Contract;          // nn/linear_layers.h
 class CrossProjection;   // nn/head_projections.h
 class Dense;             // nn/linear_layers.h
@@ -107,9 +108,9 @@ class Layers {
   /// Errors ("model"): those of check_latents().
   virtual std::unique_ptr<HeadProjection> latent_heads(const std::string& name, const AttentionShape&,
                                                        const LatentOptions&) = 0;
-  /// Makes the parameters `name`.q and `name`.kv.
-  /// Errors ("model"): fewer kv heads than heads. Errors ("parallel"): a layout that splits the tokens of a row,
-  /// because the two hidden states are parts of one row.
+  /// Makes the parameters `name`.q and `name`.kv. Ranks may split the tokens of the first hidden state; the second, the
+  /// source, must be whole on each of them, such as the text of a picture.
+  /// Errors ("model"): fewer kv heads than heads. Errors ("parallel"): tensor.sequence.
   virtual std::unique_ptr<CrossProjection> cross_heads(const std::string& name, const AttentionShape&,
                                                        const LinearOptions& q, const LinearOptions& kv) = 0;
   virtual std::unique_ptr<HeadTable> head_table(const std::string& name, int64_t rows, int64_t heads,
@@ -189,6 +190,8 @@ class Layers {
   /// Makes the parameters `name`.weight [count * hidden, hidden] and `name`.bias, which start at 0: `count` vectors of
   /// a conditioning vector. Errors ("model"): `count` below 1.
   virtual std::unique_ptr<Modulation> modulation(const std::string& name, int64_t hidden, int64_t count) = 0;
+  /// Makes what moves the split of a hidden state with two axes from one axis to the other.
+  virtual std::shared_ptr<const AxisSwitch> axis_switch() const;
 
   Parameters& parameters() { return parameters_; }
   /// The reports of the model under construction. A layer declares its reports in its constructor.

@@ -275,6 +275,9 @@ Block decoder_block(const ModelShape& s, int64_t index, std::shared_ptr<Position
 }
 
 Model make(const ModelShape& s, nn::Layers& layers) {
+  require(!layers.splits_tokens(), "parallel",
+          "an encoder-decoder model must have all tokens of a row on one rank: got a layout that splits tokens; leave "
+          "out parallel.sequence and parallel.tensor.sequence");
   Model model;
   model.fields = {"ids"};
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 1);

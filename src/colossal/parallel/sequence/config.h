@@ -19,8 +19,12 @@ struct SequenceConfig {
   void fields(Fields& f);
 };
 
-/// Returns the allowed values of SequenceConfig::mode: "gather", "ulysses", ...
+/// Returns the values of SequenceConfig::mode for models that attend over one sequence: "gather", "ulysses", ...
 std::vector<std::string> sequence_mode_names();
+/// Returns all allowed values: also "dsp", for models that attend over one of two axes at a time.
+std::vector<std::string> all_sequence_mode_names();
+/// Returns true if the mode moves the split of hidden states between two axes (nn::AxisSwitch).
+bool switches_axes(const SequenceConfig& config);
 
 /// Returns the axes that a mesh needs for `config`, outermost first. They go between the axes of rows and the axes of
 /// the tensor mode. Each axis splits tokens, and their sizes multiply to config.size.
@@ -40,7 +44,11 @@ void check_heads(const SequenceConfig& config, int64_t heads);
 
 /// Checks the length of rows. `shares` is the number of ranks that share matrices and also split the tokens
 /// (tensor.sequence). Errors ("parallel"): as sequence_axes(); rows of `tokens` that leave a rank without tokens; with
-/// several shares, rows that do not divide by 2 * size * shares.
+/// several shares, rows that do not divide by 2 * size * shares, and a mode that switches axes.
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares = 1);
+
+/// Checks an axis of a hidden state with two axes, of `size` elements called `name`, for a mode that switches axes.
+/// Errors ("parallel"): fewer of them than ranks.
+void check_axis(int64_t ranks, int64_t size, const char* name);
 
 }  // namespace colossal::parallel

@@ -1,5 +1,6 @@
 // The modes of sequence parallelism, each listed once, as a type with everything in which it differs. Functions
-// without LibTorch are in config.cpp, the exchange in the file with the mode's name, the cost in attention_cost.cpp.
+// without LibTorch are in config.cpp, the exchange or switch in the file with the mode's name, the cost in
+// attention_cost.cpp.
 //
 //   const auto exchange = with_sequence_mode(config, [&](auto mode) { return mode.exchange(mesh, config); });
 #pragma once
@@ -19,6 +20,7 @@ namespace colossal::parallel {
 class SequenceExchange;
 struct AttentionCost;
 struct AttentionSizes;
+struct Layout;
 
 /// Gathers keys and values of all ranks once per layer: Llama 3, arXiv:2407.21783, section 3.3.2.
 struct SequenceGather {
@@ -67,23 +69,37 @@ struct SequenceSelfAttention {
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
-using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp, SequenceSelfAttention>;
+/// Hidden states have two axes, and blocks attend over one at a time: ranks split the other one, and a switch moves the
+/// split (nn::AxisSwitch). Dynamic sequence parallelism, arXiv:2403.10266.
+struct SequenceDsp {
+  static constexpr const char* name = "dsp";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static int64_t head_parts(const SequenceConfig&) { return 1; }
+  /// Returns `layout`, whose axes of tokens are those of the mode, with the switch.
+  static Layout layout(Layout layout, const SequenceConfig&);
+};
 
-/// Calls visit(mode) for each mode, in the order of the list.
-template <class Visit>
+/// The modes for models of one sequence, in which an exchange meets queries with keys.
+using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp, SequenceSelfAttention>;
+/// All modes, with those for models of two axes.
+using AllSequenceModes = decltype(std::tuple_cat(SequenceModes(), std::tuple<SequenceDsp>()));
+
+/// Calls visit(mode) for each of the modes, in the order of the list.
+template <class Modes = SequenceModes, class Visit>
 void for_each_sequence_mode(const Visit& visit) {
-  std::apply([&](auto... mode) { (visit(mode), ...); }, SequenceModes());
+  std::apply([&](auto... mode) { (visit(mode), ...); }, Modes());
 }
 
-/// Returns visit(mode) for the mode that `config` names. Errors ("parallel"): no such mode.
-template <class Visit>
+/// Returns visit(mode) for that one of the modes that `config` names. Errors ("parallel"): it names none.
+template <class Modes = SequenceModes, class Visit>
 auto with_sequence_mode(const SequenceConfig& config, const Visit& visit) {
   std::vector<decltype(visit(SequenceGather()))> result;
-  for_each_sequence_mode([&](auto mode) {
+  std::vector<std::string> names;
+  for_each_sequence_mode<Modes>([&](auto mode) {
+    names.emplace_back(mode.name);
     if (config.mode == mode.name) result.push_back(visit(mode));
   });
-  require(!result.empty(), "parallel", "sequence.mode must be one of ", join(sequence_mode_names()), ": got ",
-          config.mode);
+  require(!result.empty(), "parallel", "sequence.mode must be one of ", join(names), ": got ", config.mode);
   return std::move(result.front());
 }
 

@@ -20,6 +20,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/axis_switch.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/product.h"
@@ -85,6 +86,8 @@ struct Layout {
   /// cache; null = ranks have whole sequences
   std::function<std::unique_ptr<nn::Attention>(int64_t layer, const nn::AttentionShape&, const nn::AttentionOptions&)>
       attention{};
+  /// moves the split of a hidden state from one axis to another (nn::Layers::axis_switch); null = it never moves
+  std::shared_ptr<const nn::AxisSwitch> axis_switch{};
 
   /// Returns `step`, of a batch with `tokens` tokens per row, with the cut that layers of this layout need. A cut that
   /// the step already has stays. distributed::DistributedModel calls this for each micro-batch.

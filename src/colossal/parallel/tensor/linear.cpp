@@ -188,9 +188,9 @@ TensorCrossHeads::TensorCrossHeads(nn::Parameters& p, std::shared_ptr<const Layo
     : layout_(std::move(layout)),
       split_(s, layout_->mesh->coordinates().size(layout_->inside.columns)),
       head_dim_(s.head_dim) {
-  require(layout_->outside.sequence.empty(), "parallel",
-          "an encoder-decoder model must have all tokens of a row on one rank: got a layout that splits tokens; leave "
-          "out parallel.sequence and parallel.tensor.sequence");
+  require(layout_->outside.sequence == layout_->inside.sequence, "parallel",
+          "a projection of two hidden states must have the same tokens inside and outside: got a layout that gathers "
+          "those of one; leave out parallel.tensor.sequence");
   q.segments = {split_.q};
   kv.segments = {split_.kv, split_.kv};
   q_ = TensorLinear::expand(p, layout_, name + ".q", s.hidden, s.heads * s.head_dim, q);

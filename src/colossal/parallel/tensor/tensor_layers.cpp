@@ -208,6 +208,10 @@ std::shared_ptr<const nn::TokenRuns> TensorLayers::token_runs() {
   return std::make_shared<const TensorTokenRuns>(layout_);
 }
 
+std::shared_ptr<const nn::AxisSwitch> TensorLayers::axis_switch() const {
+  return layout_->axis_switch ? layout_->axis_switch : Layers::axis_switch();
+}
+
 nn::OwnTokens TensorLayers::own_tokens() const {
   return [layout = layout_](const nn::ForwardContext& step) { return tokens_of(*layout, layout->outside, step); };
 }
