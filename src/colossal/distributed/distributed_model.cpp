@@ -64,6 +64,13 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
   parallel::check_heads(config.sequence, here.heads_local);
 }
 
+void check_attention_axes(const ParallelConfig& config, const models::ModelShape& shape, const std::string& name) {
+  const auto axes = shape.part<models::AttentionAxes>();
+  require(axes.two || !parallel::switches_axes(config.sequence), "parallel",
+          "sequence.mode dsp needs two axes: ", name.empty() ? shape.architecture->name : name,
+          " attends over one sequence of ", axes.sequence, "; use ring or ulysses");
+}
+
 void check_norm_groups(const ParallelConfig& config, const models::ModelShape& shape) {
   const int64_t groups = shape.part<models::NormGroupSizes>().groups, ranks = parallel::head_parts(config.tensor);
   int64_t fitting = ranks;
@@ -87,6 +94,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     : mesh_(mesh), sequence_(config.sequence), name_(options.model), parameters_(std::move(shared)) {
   shape.validate();
   check_heads(config, shape);
+  check_attention_axes(config, shape, name_);
   check_norm_groups(config, shape);
   check_experts(config, shape, name_);
   mesh.group("pipeline");  // for everywhere(): created there, the group would wait for stages that still compute
@@ -110,7 +118,9 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     parameters_ = std::make_shared<nn::Parameters>(mesh.coordinates(), options);
   training_ = make_layers(layout_of(config, mesh), shape, plan.schedule);
   const bool has_experts = config.expert.size > 1 && shape.part<models::MixtureSizes>().experts > 0;
-  if (training_.layout.outside.sequence.empty() && !has_experts) return;
+  // A denoiser's end is whole on every rank under any layout (models/denoiser.h), so it draws as it trains.
+  const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
+  if (draws || (training_.layout.outside.sequence.empty() && !has_experts)) return;
   const nn::Parameters::Redeclaration again(*parameters_);
   ParallelConfig whole = config;
   whole.tensor.sequence = false;
@@ -196,7 +206,7 @@ nn::ForwardContext DistributedModel::ready(const LayoutLayers& layers, const nn:
           "a pass must have the micro-batch in its step: got none; nn::step_of() makes it");
   models::check_fields(layers.model, *micro_batch.batch);
   const int64_t tokens = micro_batch.batch->tokens();
-  nn::ForwardContext step = layers.layout.with_cut(micro_batch, models::tokens_of(layers.model, *micro_batch.batch));
+  nn::ForwardContext step = layers.layout.with_cut(micro_batch, models::tokens_of(layers.model, micro_batch));
   const nn::Share own = step.cut && tokens > 0 ? layers.layout.tokens_read(step) : nn::Share{};
   // Tokens of other ranks that layers read must become fields of their own before the rows are cut.
   const tensor::Batch batch =
@@ -250,7 +260,7 @@ std::vector<parallel::PassedState> DistributedModel::passed_states(const LayoutL
   std::vector<parallel::PassedState> passed;
   for (const auto& [index, from, to] : layers.transfers) {
     const models::State& state = layers.model.states.at(index);
-    const int64_t tokens = ready.cut ? ready.cut->tokens() : models::tokens_of(layers.model, *micro_batch.batch);
+    const int64_t tokens = ready.cut ? ready.cut->tokens() : models::tokens_of(layers.model, micro_batch);
     const std::vector<int64_t> sizes = state.sizes(micro_batch, cuts_.at(from + 1) - 1);
     require(sizes.size() == state.dims.size(), "model", "state `", state.name, "` must have as many sizes as the ",
             state.dims.size(), " dimensions that it names: got ", at::IntArrayRef(sizes));

@@ -50,7 +50,7 @@ class DistributedModel {
   /// (nn::Parameters::begin_model). Null = the model has parameters of its own.
   /// Communication: all ranks of the mesh must call. Groups are created; no tensors are sent.
   /// Errors ("pipeline", "2d", ...): a model or schedule that cannot be divided in this way; errors of check_heads(),
-  ///                                 check_norm_groups() and check_experts(). They are raised before any communication.
+  ///                                 check_attention_axes(), check_norm_groups() and check_experts(). They are raised before any communication.
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                    nn::Parameters::Options options, const Workload& workload,
                    std::shared_ptr<nn::Parameters> shared = nullptr);
@@ -137,7 +137,8 @@ class DistributedModel {
   /// Returns layers over the same parameters that accept sequences of any length. These are the layers of model(),
   /// unless parallel.sequence or tensor.sequence splits tokens over ranks, or parallel.expert splits rows. Then the
   /// layers have a layout in which each rank has all tokens: parallel.sequence splits only the keys and values of a
-  /// cache, and parallel.expert only the experts and their work.
+  /// cache, and parallel.expert only the experts and their work. A denoiser (models/denoiser.h) has the layers of
+  /// model() under every layout.
   const models::Model& decoding_model() const { return decoding().model; }
   models::Model& decoding_model() { return decoding_ ? decoding_->model : training_.model; }
   /// Returns the number of words of the vocabulary of which one rank computes the logits (VocabularyLossHead).
@@ -210,6 +211,10 @@ class DistributedModel {
 /// Checks the attention heads. Errors ("parallel"): heads that the mode of sequence parallelism cannot split
 /// (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
+
+/// Checks that a mode which switches axes finds two in the model. `name` is that of the model; "" = its architecture's.
+/// It does not communicate. Errors ("parallel"): a model that attends over one sequence (models::AttentionAxes).
+void check_attention_axes(const ParallelConfig& config, const models::ModelShape& shape, const std::string& name = "");
 
 /// Checks that ranks have whole groups of norms (models::NormGroupSizes). It does not communicate. Errors ("parallel"):
 /// a number of ranks that does not divide the groups.

@@ -356,12 +356,12 @@ nn::LossHead& head_of(const Model& model) {
   return *model.head;
 }
 
-int64_t tokens_of(const Model& model, const tensor::Batch& batch) {
-  if (batch.has_tokens()) return batch.tokens();
-  if (model.states.empty() || model.states.front().dims.at(1) != tensor::Dim::Token)
-    return std::max<int64_t>(1, model.shape.positions);
-  const nn::ForwardContext step{.batch = {std::shared_ptr<void>(), &batch}};  // does not own it
-  return model.states.front().sizes(step, -1).at(1);
+int64_t tokens_of(const Model& model, const nn::ForwardContext& step) {
+  if (step.batch->has_tokens()) return step.batch->tokens();
+  if (model.states.empty()) return std::max<int64_t>(1, model.shape.positions);
+  const State& first = model.states.at(model.embed.writes.front());
+  const auto token = std::find(first.dims.begin(), first.dims.end(), tensor::Dim::Token);
+  return token == first.dims.end() ? 1 : first.sizes(step, -1).at(token - first.dims.begin());
 }
 
 std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {

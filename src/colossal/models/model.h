@@ -224,8 +224,9 @@ void check_fields(const Model& model, const tensor::Batch& batch);
 /// pipeline only the last stage uses the head.
 nn::LossHead& head_of(const Model& model);
 
-/// Returns the number of tokens of a sample in the hidden states between blocks: the tokens of the batch, or those of
-/// state 0 (or else the model's positions, at least one) if the batch has none, as with images.
-int64_t tokens_of(const Model& model, const tensor::Batch& batch);
+/// Returns the number of tokens of a sample in the hidden states between blocks: the tokens of the batch of `step`. If
+/// it has none, as with pictures, it is the size of the dimension tensor::Dim::Token of the first state that the
+/// embedding writes (1 if that has none), or of a model that names no states its positions.
+int64_t tokens_of(const Model& model, const nn::ForwardContext& step);
 
 }  // namespace colossal::models

@@ -65,6 +65,12 @@ struct DenoiserSizes {
   bool told_guidance = false;              ///< it is told the strength of guidance, so one pass a step is enough
 };
 
+/// A model with attention: over what its blocks attend.
+struct AttentionAxes {
+  bool two = false;                 ///< true = each block over one of two axes of a hidden state (nn/axis_switch.h)
+  const char* sequence = "tokens";  ///< else the one sequence, for messages: "text and picture"
+};
+
 /// A model whose norms divide features into groups (ops/group_norm.h), inside of layers that ranks cut.
 struct NormGroupSizes {
   int64_t groups = 0;  ///< of each norm; 0 = the model has no such norm

@@ -12,6 +12,7 @@ namespace colossal::train {
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
                  const tensor::Batch& example, const std::string& name) {
   distributed::check_experts(parallel, shape, name);
+  distributed::check_attention_axes(parallel, shape, name);
   distributed::check_norm_groups(parallel, shape);
   const int64_t tokens = example.has_tokens() ? example.tokens() : std::max<int64_t>(1, shape.positions);
   parallel::check_sizes(parallel.tensor, shape.hidden, 0, tokens);

@@ -28,7 +28,7 @@ namespace colossal::train {
 
 /// Checks the sizes of a model and of the samples that `example` has. A sample without tokens has the positions of the
 /// model. Errors: a hidden size or a number of tokens that tensor or sequence parallelism cannot split; errors of
-/// distributed::check_norm_groups(), and of distributed::check_experts(), such as a dense main model with
+/// distributed::check_attention_axes(), check_norm_groups() and check_experts(), such as a dense main model with
 /// parallel.expert. `name`: NamedModel::name.
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
                  const tensor::Batch& example, const std::string& name = "");
