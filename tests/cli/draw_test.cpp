@@ -167,6 +167,9 @@ TEST_F(Draw, RefusesWhatItCannotDraw) {
   EXPECT_THAT(refused({"--class", "star", "--eta", "2"}), HasSubstr("eta must be between 0 and 1"));
   EXPECT_THAT(refused({"--class", "star", "--guidance", "1", "--parallel.guidance", "2"}),
               HasSubstr("parallel.guidance must be 1 without guidance"));
+  const Words dsp{"--parallel.sequence.mode", "dsp"};
+  EXPECT_THAT(refused(dsp), HasSubstr("has no effect with --parallel.sequence=1")) << "a mode that draw knows";
+  EXPECT_THAT(run_command("generate", {"--from", "x", "--prompt", "x", dsp[0], dsp[1]}).err, HasSubstr("dsp not in {"));
   EXPECT_FALSE(std::filesystem::exists(folder() / "refused"));
   EXPECT_THAT(draw({"--class", "star", "--count", "2", "--to", "x.png"}).err, HasSubstr("must be a folder"));
   EXPECT_THAT(draw({"--class", "star", "--to", folder() / "x"}, "vit").err,

@@ -194,7 +194,7 @@ int decode(const DrawRequest& r, const run::Program& known) {
 }
 
 void add_draw_options(CLI::App& app, DrawRequest& r) {
-  add_model_options(app, r.model);
+  add_model_options(app, r.model, parallel::all_sequence_mode_names());
   app.add_option("--parallel.data", r.model.layout.data, "number of ranks, or groups of them, that divide the pictures")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

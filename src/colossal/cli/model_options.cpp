@@ -12,7 +12,6 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/parallel/expert/config.h"
-#include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
 
 namespace colossal::cli {
@@ -38,7 +37,7 @@ void add_expert_options(CLI::App& app, distributed::ParallelConfig& layout) {
 
 namespace {
 
-void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
+void add_layout(CLI::App& app, distributed::ParallelConfig& layout, const std::vector<std::string>& sequence_modes) {
   app.add_option("--parallel.tensor,--parallel.tensor.size", layout.tensor.size,
                  "number of ranks that share each matrix")
       ->capture_default_str()
@@ -56,7 +55,7 @@ void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
       ->check(CLI::PositiveNumber);
   app.add_option("--parallel.sequence.mode", layout.sequence.mode, "exchange of keys and queries between ranks")
       ->capture_default_str()
-      ->check(CLI::IsMember(parallel::sequence_mode_names()));
+      ->check(CLI::IsMember(sequence_modes));
   app.add_option("--parallel.sequence.ulysses", layout.sequence.ulysses,
                  "number of neighbouring ranks that exchange heads (usp)")
       ->capture_default_str()
@@ -127,11 +126,11 @@ void add_adapter_options(CLI::App& app, std::vector<std::string>& adapters, std:
   app.add_option("--base", base, serve::kBaseHelp);
 }
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
+void add_model_options(CLI::App& app, ModelOptions& options, const std::vector<std::string>& sequence_modes) {
   ModelFlagAdder flags(app);
   options.source_fields(flags);
   app.get_option("--from")->required();
-  add_layout(app, options.layout);
+  add_layout(app, options.layout, sequence_modes);
   options.weight_fields(flags);
   add_timeout(app, options.timeout);
 }

@@ -17,6 +17,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/world.h"
 #include "colossal/infer/engine.h"
+#include "colossal/parallel/sequence/config.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/serve/model_options.h"
 
@@ -27,8 +28,9 @@ struct ModelOptions : serve::ModelOptions {
   distributed::ParallelConfig layout;
 };
 
-/// Adds the options to a command; --from is required.
-void add_model_options(CLI::App& app, ModelOptions& options);
+/// Adds the options to a command; --from is required. `sequence_modes` are the values of --parallel.sequence.mode.
+void add_model_options(CLI::App& app, ModelOptions& options,
+                       const std::vector<std::string>& sequence_modes = parallel::sequence_mode_names());
 /// Adds --model, for a command that reads a run folder.
 void add_model_name(CLI::App& app, std::string& model);
 /// Adds --no-ema, for a command that reads a run folder.
