@@ -234,6 +234,16 @@ TEST(AxisSwitch, LetsPlacesAttendToACaptionThatIsWhole) {
     });
 }
 
+TEST(AxisSwitch, LeavesNoCaptionToALayoutThatGathersTokens) {
+  const auto world = comm::make_simulated_world(0, 2);
+  const parallel::TensorConfig config{.size = 2, .sequence = true};
+  comm::Mesh mesh(*world, parallel::tensor_axes(config));
+  nn::Parameters parameters(mesh.coordinates(), {});
+  parallel::TensorLayers make(parameters, parallel::make_layout(config, mesh));
+  EXPECT_THAT(thrown_message([&] { make.cross_heads("cross", kHeads, {}, {}); }),
+              HasSubstr("leave out parallel.tensor.sequence"));
+}
+
 TEST(AxisSwitch, MustBringStatesBack) {
   comm::run_ranks(2, [](comm::World& world) {
     Rank rank(world);

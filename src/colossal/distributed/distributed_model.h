@@ -50,7 +50,8 @@ class DistributedModel {
   /// (nn::Parameters::begin_model). Null = the model has parameters of its own.
   /// Communication: all ranks of the mesh must call. Groups are created; no tensors are sent.
   /// Errors ("pipeline", "2d", ...): a model or schedule that cannot be divided in this way; errors of check_heads(),
-  ///                                 check_attention_axes(), check_norm_groups() and check_experts(). They are raised before any communication.
+  ///                                 check_attention_axes(), check_norm_groups() and check_experts(). They are raised
+  ///                                 before any communication.
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                    nn::Parameters::Options options, const Workload& workload,
                    std::shared_ptr<nn::Parameters> shared = nullptr);

@@ -79,9 +79,9 @@ nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const
                              const AttentionLayers& layers = {{}}, int64_t shares = 1);
 
 /// Returns `layout` with the tokens of each row split over the axes of `config`, of its mesh, and with the mode's
-/// attention and switch. Ranks that split tokens by tensor.sequence divide a rank's tokens further. A cut is planned for
-/// the attention layers that the layout, or a copy of it, has made until then; a mode that switches axes cuts tokens
-/// into runs, one a rank, whose lengths differ by at most one. If config.size is 1, returns `layout` unchanged.
+/// attention and switch. Ranks that split tokens by tensor.sequence divide a rank's tokens further. A cut is planned
+/// for the attention layers that the layout, or a copy of it, has made until then. A mode that switches axes cuts
+/// tokens into one run a rank, whose lengths differ by at most one. If config.size is 1, returns `layout` unchanged.
 Layout with_sequence(Layout layout, const SequenceConfig& config);
 
 }  // namespace colossal::parallel
