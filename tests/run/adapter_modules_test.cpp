@@ -80,7 +80,7 @@ TEST_P(AdapterFamilies, FindAllLinearLayersOfTheFolder) {
   }
   const AdapterModules modules(shape);
   for (const LinearModule& module : modules.linear()) {
-    if (module.is_stack() || module.is_convolution() || module.only_merged) continue;
+    if (module.is_stack() || module.is_convolution() || module.between_blocks) continue;
     got.insert(module.name + ".weight");
     found += module.part.count;
     EXPECT_EQ(module.in, parameters.at(module.weight).spec.shape[1]);
