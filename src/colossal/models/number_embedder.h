@@ -6,9 +6,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
+#include "colossal/models/vector_embedder.h"
 #include "colossal/nn/layers.h"
 
 namespace colossal::models {
@@ -19,8 +19,7 @@ struct NumberEmbedding {
   double first_deviation = 0, second_deviation = 0;  ///< of the initial weights of the two linear layers
 };
 
-/// linear(silu(linear(sinusoids))), cosines first. Every rank computes it for its rows; the layers take a few numbers a
-/// row, so there is little to divide.
+/// The VectorEmbedder of the sinusoids of a number, cosines first.
 class NumberEmbedder {
  public:
   /// Makes the parameters `name`.linear_1 and `name`.linear_2, each with weight and bias.
@@ -31,8 +30,7 @@ class NumberEmbedder {
  private:
   NumberEmbedding options_;
   at::ScalarType dtype_;
-  std::unique_ptr<nn::Vector> weight_, bias_;
-  std::unique_ptr<nn::Dense> second_;
+  VectorEmbedder of_sinusoids_;
 };
 
 }  // namespace colossal::models

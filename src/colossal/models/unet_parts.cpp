@@ -1,7 +1,6 @@
 #include "colossal/models/unet_parts.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "colossal/base/error.h"
 
@@ -102,8 +101,6 @@ class Chain {
 };
 
 }  // namespace unet
-
-double unet_deviation(int64_t in) { return 1 / std::sqrt(3.0 * static_cast<double>(in)); }
 
 ops::PictureSize unet_level_size(ops::PictureSize size, int64_t level) {
   for (int64_t i = 0; i < level; ++i) size = {(size.height + 1) / 2, (size.width + 1) / 2};

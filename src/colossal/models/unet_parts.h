@@ -39,10 +39,6 @@ struct UnetPart {
   bool ends() const { return layer + 1 == layers; }
 };
 
-/// Returns the standard deviation of the uniform distribution with bound 1 / sqrt(in), from which torch draws the weights
-/// of layers with `in` inputs.
-double unet_deviation(int64_t in);
-
 /// Returns the size of the pictures of a level, of pictures of `size` at level 0: each level halves it, rounded up.
 ops::PictureSize unet_level_size(ops::PictureSize size, int64_t level);
 

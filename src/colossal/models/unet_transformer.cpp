@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/models/denoiser.h"
+#include "colossal/models/initial_deviations.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/convolution.h"
 #include "colossal/nn/features.h"
@@ -26,13 +27,13 @@ UnetTransformer::UnetTransformer(const ModelShape& s, const UnetPart& part, cons
   const std::vector<int64_t> taps = is_linear_ ? std::vector<int64_t>() : std::vector<int64_t>{1, 1};
   if (part.begins()) {
     norm_ = make.group_norm(name + ".norm", size, {own.groups, unet::kBeforeAttention}, nn::Place::Outside);
-    proj_in_ = make.dense(name + ".proj_in", size, size, {.deviation = unet_deviation(size), .taps = taps});
+    proj_in_ = make.dense(name + ".proj_in", size, size, {.deviation = of_inputs(size), .taps = taps});
   }
   make_attention(own, name, make);
   mlp_norm_ = make.layer_norm(name + ".mlp.norm", size, {.epsilon = unet::kInTransformer});
   gate_up_ = make.expand(name + ".mlp.gate_up", size, 2 * inside,
-                         {.deviation = unet_deviation(size), .segments = {{inside}, {inside}}});
-  down_ = make.contract(name + ".mlp.down", inside, size, {.deviation = unet_deviation(inside)});
+                         {.deviation = of_inputs(size), .segments = {{inside}, {inside}}});
+  down_ = make.contract(name + ".mlp.down", inside, size, {.deviation = of_inputs(inside)});
   if (part.ends()) proj_out_ = make.dense(name + ".proj_out", size, size, {.deviation = 0, .taps = taps});
 }
 
@@ -41,8 +42,8 @@ void UnetTransformer::make_attention(const UnetSizes& own, const std::string& na
   const nn::AttentionShape shape{.hidden = size, .heads = heads, .kv_heads = heads, .head_dim = size / heads};
   nn::AttentionShape to_text = shape;
   to_text.source_hidden = own.text;
-  const nn::LinearOptions of_size{.bias = false, .deviation = unet_deviation(size)},
-      of_text{.bias = false, .deviation = unet_deviation(own.text)}, out{.deviation = unet_deviation(size)};
+  const nn::LinearOptions of_size{.bias = false, .deviation = of_inputs(size)},
+      of_text{.bias = false, .deviation = of_inputs(own.text)}, out{.deviation = of_inputs(size)};
   self_.norm = make.layer_norm(name + ".attention.norm", size, {.epsilon = unet::kInTransformer});
   qkv_ = make.heads(name + ".attention.qkv", shape, of_size);
   self_.attention = make.attention(name + ".attention", shape, {.causal = false});

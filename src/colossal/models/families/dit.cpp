@@ -2,25 +2,23 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
-
 #include "colossal/base/error.h"
 #include "colossal/models/built_in.h"
 #include "colossal/models/class_names.h"
+#include "colossal/models/initial_deviations.h"
+#include "colossal/models/number_embedder.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/features.h"
-#include "colossal/nn/field_linear.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
-#include "colossal/nn/sinusoids.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/nn/vector.h"
 #include "colossal/ops/activation.h"
@@ -46,11 +44,7 @@ void DitSizes::fields(Fields& f) {
 namespace dit {  // a namespace of its own, because every family has functions of these names
 
 constexpr int kHidden = 0, kCondition = 1;  // indices of the two states
-constexpr int64_t kTimeFeatures = 256;      // sinusoids of a time
 constexpr double kEnd = 1e-6;               // epsilon of the last norm
-
-/// Returns the standard deviation of Glorot and Bengio (2010), which the paper uses for linear layers.
-double glorot(int64_t in, int64_t out) { return std::sqrt(2.0 / static_cast<double>(in + out)); }
 
 Task task(const ModelShape& s) {
   return {.reads = Reads::Fields,
@@ -89,32 +83,27 @@ void settle(ModelShape& s) {
                       .vae = own.channels == 3 ? "" : "autoencoder-kl"});
 }
 
-/// The vector of a time and a class: linear(silu(linear(sinusoids))) + table[class]. Every rank computes it for its
-/// rows; the layers take one row a sample, so there is little to divide.
+/// The vector of a time and a class: that of the time, and a row of a table of classes.
 class Conditioning {
  public:
   Conditioning(const ModelShape& s, nn::Layers& make)
       : part_(make.field_part()),
-        shift_(static_cast<double>(s.own.as<DitSizes>().freq_shift)),
-        dtype_(make.parameters().options().dtype),
-        first_(make, "time.linear_1", kTimeFeatures, s.hidden, kDeviation),
-        second_(make.dense("time.linear_2", s.hidden, s.hidden, {.deviation = kDeviation})),
+        of_time_("time", s.hidden,
+                 {.shift = static_cast<double>(s.own.as<DitSizes>().freq_shift),
+                  .first_deviation = kDeviation,
+                  .second_deviation = kDeviation},
+                 make),
         classes_(make.vector("classes.weight", {s.own.as<DitSizes>().classes + 1, s.hidden},
                              {.features = 1, .init = nn::Init::normal(kDeviation), .decay = true})) {}
 
   at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
-    const at::Tensor times = part_(batch.field("times"), step).to(at::promote_types(dtype_, at::kFloat));
-    const at::Tensor x = nn::time_sinusoids(times, kTimeFeatures, {.cosines_first = true, .shift = shift_}).to(dtype_);
-    const at::Tensor of_time = second_->forward(at::silu(first_.forward(x)));
-    return of_time + nn::lookup(classes_->value(), part_(batch.field("classes"), step));
+    return of_time_.forward(part_(batch.field("times"), step)) +
+           nn::lookup(classes_->value(), part_(batch.field("classes"), step));
   }
 
  private:
   nn::FieldPart part_;
-  double shift_;
-  at::ScalarType dtype_;
-  nn::FieldLinear first_;
-  std::unique_ptr<nn::Dense> second_;
+  NumberEmbedder of_time_;
   std::unique_ptr<nn::Vector> classes_;
 };
 

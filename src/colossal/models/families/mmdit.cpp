@@ -12,6 +12,7 @@
 #include "colossal/models/number_embedder.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
+#include "colossal/models/vector_embedder.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/features.h"
@@ -120,31 +121,13 @@ void settle(ModelShape& s) {
                       .told_guidance = own.told_guidance});
 }
 
-/// The state of a whole caption, as a vector of the model: linear(silu(linear)).
-class PooledText {
- public:
-  PooledText(const ModelShape& s, nn::Layers& make)
-      : dtype_(make.parameters().options().dtype),
-        weight_(make.vector("pooled.linear_1.weight", {s.hidden, s.own.as<MmditSizes>().pooled},
-                            {.init = nn::Init::normal(kDeviation), .decay = true})),
-        bias_(make.vector("pooled.linear_1.bias", {s.hidden}, {})),
-        second_(make.dense("pooled.linear_2", s.hidden, s.hidden, {.deviation = kDeviation})) {}
-
-  at::Tensor forward(const at::Tensor& pooled) const {
-    return second_->forward(at::silu(nn::linear(pooled.to(dtype_), weight_->value(), bias_->value())));
-  }
-
- private:
-  at::ScalarType dtype_;
-  std::unique_ptr<nn::Vector> weight_, bias_;
-  std::unique_ptr<nn::Dense> second_;
-};
-
 /// The sum of the vectors of the time, of the strength of guidance and of the whole caption.
 class Conditioning {
  public:
   Conditioning(const ModelShape& s, nn::Layers& make)
-      : part_(make.field_part()), of_time_("time", s.hidden, kNumber, make), of_text_(s, make) {
+      : part_(make.field_part()),
+        of_time_("time", s.hidden, kNumber, make),
+        of_text_("pooled", {s.own.as<MmditSizes>().pooled, s.hidden, kDeviation, kDeviation}, make) {
     if (s.own.as<MmditSizes>().told_guidance)
       of_guidance_ = std::make_unique<NumberEmbedder>("guidance", s.hidden, kNumber, make);
   }
@@ -159,7 +142,7 @@ class Conditioning {
   static constexpr NumberEmbedding kNumber{.first_deviation = kDeviation, .second_deviation = kDeviation};
   nn::FieldPart part_;
   NumberEmbedder of_time_;
-  PooledText of_text_;
+  VectorEmbedder of_text_;
   std::unique_ptr<NumberEmbedder> of_guidance_;  // null = the model is not told
 };
 

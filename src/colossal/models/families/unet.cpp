@@ -10,11 +10,13 @@
 #include "colossal/models/built_in.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/initial_deviations.h"
+#include "colossal/models/number_embedder.h"
 #include "colossal/models/unet_parts.h"
 #include "colossal/models/unet_transformer.h"
+#include "colossal/models/vector_embedder.h"
 #include "colossal/nn/convolution.h"
 #include "colossal/nn/features.h"
-#include "colossal/nn/field_linear.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/norm.h"
@@ -51,8 +53,6 @@ void UnetSizes::fields(Fields& f) {
 }
 
 namespace unet {  // a namespace of its own, because every family has functions of these names
-
-constexpr auto of_inputs = unet_deviation;
 
 /// Returns the options of a convolution with a square kernel.
 nn::LinearOptions kernel(int64_t side, int64_t in) {
@@ -218,21 +218,6 @@ class Resampler {
   std::unique_ptr<nn::Dense> conv_;
 };
 
-/// linear(silu(linear(x))) of what a row is told. Every rank computes it for its rows; the layers take one row a sample,
-/// so there is little to divide.
-class Told {
- public:
-  Told(const std::string& name, int64_t in, int64_t out, nn::Layers& make)
-      : first_(make, name + ".linear_1", in, out, of_inputs(in)),
-        second_(make.dense(name + ".linear_2", out, out, {.deviation = of_inputs(out)})) {}
-
-  at::Tensor forward(const at::Tensor& x) const { return second_->forward(at::silu(first_.forward(x))); }
-
- private:
-  nn::FieldLinear first_;
-  std::unique_ptr<nn::Dense> second_;
-};
-
 /// The vector of a time and, of SDXL, of the pooled text and the sizes of the picture.
 class Conditioning {
  public:
@@ -240,30 +225,31 @@ class Conditioning {
       : own_(own),
         part_(make.field_part()),
         dtype_(make.parameters().options().dtype),
-        time_("time", own.features.front(), condition_features(own), make) {
-    if (own.pooled > 0)
-      more_.emplace("more", own.pooled + kPictureSizes * own.size_features, condition_features(own), make);
+        of_time_("time", condition_features(own),
+                 {.sinusoids = own.features.front(),
+                  .first_deviation = of_inputs(own.features.front()),
+                  .second_deviation = of_inputs(condition_features(own))},
+                 make) {
+    if (own.pooled == 0) return;
+    const int64_t in = own.pooled + kPictureSizes * own.size_features, size = condition_features(own);
+    more_.emplace("more", VectorEmbedding{in, size, of_inputs(in), of_inputs(size)}, make);
   }
 
   at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
-    const at::Tensor time = time_.forward(sinusoids(part_(batch.field("times"), step), own_.features.front()));
-    if (!more_) return time;
-    const at::Tensor sizes = sinusoids(part_(batch.field("sizes"), step).flatten(), own_.size_features),
-                     pooled = part_(batch.field("pooled"), step).to(dtype_);
-    return time + more_->forward(at::cat({pooled, sizes.view({pooled.size(0), -1})}, 1));
+    const at::Tensor of_time = of_time_.forward(part_(batch.field("times"), step));
+    if (!more_) return of_time;
+    const at::Tensor sizes = part_(batch.field("sizes"), step).to(at::promote_types(dtype_, at::kFloat));
+    const at::Tensor sinusoids = nn::time_sinusoids(sizes.flatten(), own_.size_features, {.cosines_first = true});
+    const at::Tensor pooled = part_(batch.field("pooled"), step).to(sinusoids.scalar_type());
+    return of_time + more_->forward(at::cat({pooled, sinusoids.view({pooled.size(0), -1})}, 1));
   }
 
  private:
-  at::Tensor sinusoids(const at::Tensor& x, int64_t features) const {
-    return nn::time_sinusoids(x.to(at::promote_types(dtype_, at::kFloat)), features, {.cosines_first = true})
-        .to(dtype_);
-  }
-
   UnetSizes own_;
   nn::FieldPart part_;
   at::ScalarType dtype_;
-  Told time_;
-  std::optional<Told> more_;  // of a model with `pooled`
+  NumberEmbedder of_time_;
+  std::optional<VectorEmbedder> more_;  // of a model with `pooled`
 };
 
 /// The norm and the convolution to the prediction.
