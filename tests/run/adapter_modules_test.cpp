@@ -68,8 +68,10 @@ TEST_P(AdapterFamilies, FindAllLinearLayersOfTheFolder) {
   int64_t rows = 0, found = 0;
   for (const nn::Parameter& p : parameters.declared()) {
     const bool in_block = p.name.starts_with("blocks.") || p.name.starts_with("head.multi_token.") ||
-                          p.name.starts_with("norm.modulation.");  // a modulation behind the blocks
+                          p.name.starts_with("norm.modulation.") ||  // a modulation behind the blocks
+                          p.name.starts_with("modulation.") || p.name.starts_with("text.");  // of an STDiT, in front
     if (!in_block || p.spec.shape.size() != 2 || p.name.ends_with(".router.weight")) continue;
+    if (p.name.ends_with(".modulation")) continue;      // a table of vectors
     if (p.name.ends_with(".eh_proj.weight")) continue;  // joins the ends of a model: it is no layer of a block
     if (p.name.ends_with(".proj_in.weight") || p.name.ends_with(".proj_out.weight")) continue;  // between blocks
     Names tensors;

@@ -40,11 +40,17 @@ class Prediction : public run::Objective {
 tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int64_t seed) {
   using tensor::Dim;
   const models::DenoiserSizes own = models::denoiser_of(shape);
-  const std::vector<Dim> picture{Dim::Row, Dim::Other, Dim::Other, Dim::Other};
+  const bool is_clip = own.frames > 0;
+  std::vector<Dim> picture(is_clip ? 5 : 4, Dim::Other);
+  picture.front() = Dim::Row;
+  const auto sizes = [&](int64_t channels) -> std::vector<int64_t> {
+    if (is_clip) return {rows, channels, own.frames, own.height, own.width};
+    return {rows, channels, own.height, own.width};
+  };
   const at::Tensor index = at::arange(rows, at::TensorOptions(at::kLong));
   tensor::Batch batch;
-  batch.add("noised", {random({rows, own.channels + own.beside, own.height, own.width}, 100 + seed), picture});
-  batch.add("targets", {random({rows, own.outputs, own.height, own.width}, 200 + seed), picture});
+  batch.add("noised", {random(sizes(own.channels + own.beside), 100 + seed), picture});
+  batch.add("targets", {random(sizes(own.outputs), 200 + seed), picture});
   batch.add("times", {index.to(at::kDouble) * 37.5 + static_cast<double>(seed), {Dim::Row}});
   if (own.classes > 0) batch.add("classes", {(own.classes - index + seed).remainder(own.classes + 1), {Dim::Row}});
   if (own.text > 0)
@@ -53,6 +59,14 @@ tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int
   if (own.pooled > 0) batch.add("pooled", {random({rows, own.pooled}, 400 + seed), {Dim::Row, Dim::Other}});
   if (own.sizes > 0) batch.add("sizes", {random({rows, own.sizes}, 500 + seed) * 50, {Dim::Row, Dim::Other}});
   if (own.told_guidance) batch.add("guidance", {index.to(at::kDouble) * 0.01 + 0.5, {Dim::Row}});
+  if (own.reads_rate) batch.add("fps", {index.to(at::kDouble) * 4 + 8, {Dim::Row}});
+  if (is_clip)
+    batch.add("given", {at::arange(own.frames).eq(index.unsqueeze(1)).to(at::kLong), {Dim::Row, Dim::Other}});
+  if (!own.masks_text) return batch;
+  const int64_t tokens = batch.at("text").size(1);
+  const at::Tensor words = index.remainder(tokens - 2) + 2;  // the other tokens of the captions are pads
+  batch.add("text_mask", {at::arange(tokens).lt(words.unsqueeze(1)).to(at::kLong), {Dim::Row, Dim::Other}});
+  batch.add("untold", {index.eq(1).to(at::kLong), {Dim::Row}});
   return batch;
 }
 

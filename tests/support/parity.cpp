@@ -94,13 +94,13 @@ at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
     at::Tensor& x = embedded[i];
     if (!x.defined()) continue;
     x = x.detach().requires_grad_();
-    if (x.dim() == 3 && (model.states.empty() || model.states[i].name != "text")) hidden.push_back(x);
+    if (x.dim() >= 3 && (model.states.empty() || model.states[i].name != "text")) hidden.push_back(x);
   }
   const models::Stage rest{.last = static_cast<int64_t>(model.blocks.size()), .embeds = false};
   engine.objective().loss(model, models::run_stage(model, rest, embedded, step), step).backward();
   engine.zero_grad();
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& x : hidden) gradients.push_back(x.grad().cpu());
+  for (const at::Tensor& x : hidden) gradients.push_back(x.grad().flatten(1, -2).cpu());
   return at::cat(gradients, 1);  // joins the tokens of several states
 }
 

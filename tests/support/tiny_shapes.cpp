@@ -6,6 +6,7 @@
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/dit.h"
 #include "colossal/models/families/mmdit.h"
+#include "colossal/models/families/stdit.h"
 #include "colossal/models/families/t5.h"
 #include "colossal/models/families/unet.h"
 #include "colossal/models/families/vit.h"
@@ -262,6 +263,22 @@ models::ModelShape tiny_flux(int64_t words) {
   own.axes = {2, 2, 2};
   own.head_norms = own.told_guidance = true;
   shape.own = own;
+  shape.architecture->settle(shape);
+  return shape;
+}
+
+models::ModelShape tiny_stdit() {
+  models::ModelShape shape{
+      .architecture = models::built_in().at("stdit"),
+      .hidden = 24,
+      .layers = 2,
+      .heads = 4,
+      .kv_heads = 4,
+      .head_dim = 6,
+      .ffn = 52,
+      .norm_epsilon = 1e-6,
+      .tied = false,
+      .own = models::StditSizes{.frames = 3, .height = 3, .width = 5, .channels = 3, .text = 12, .tokens = 7}};
   shape.architecture->settle(shape);
   return shape;
 }

@@ -64,6 +64,9 @@ Architecture unet_architecture();
 /// sequence; in FLUX's last blocks they share the layers.
 Architecture sd3_architecture();
 Architecture flux_architecture();
+/// STDiT3 (arXiv:2412.20404, models/families/stdit.h), which predicts the noise of a clip: blocks attend in turn among
+/// the places of a frame and among the frames of a place, and to a caption. Time and frame rate modulate them.
+Architecture stdit_architecture();
 /// AutoencoderKL (arXiv:2112.10752, models/families/autoencoder_kl.h): encodes pictures as latents of fewer cells and
 /// decodes them, with convolutions, GroupNorms and one attention at the smallest size. Its blocks pass on hidden states
 /// of the sizes of their level, and the moments of the latent.

@@ -31,7 +31,9 @@ tensor::Batch told_batch(const at::Tensor& told) {
 
 tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const tensor::Batch& told) {
   tensor::Batch batch;
-  batch.add("noised", {noised, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  std::vector<Dim> dims(static_cast<size_t>(noised.dim()), Dim::Other);
+  dims.front() = Dim::Row;
+  batch.add("noised", {noised, dims});
   batch.add("times", {times, {Dim::Row}});
   for (const auto& [name, field] : told.fields()) batch.add(name, field);
   return batch;
@@ -44,27 +46,49 @@ tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
   };
   tensor::Batch told =
       told_batch(sizes.text > 0 ? make({rows, sizes.text_tokens, sizes.text}) : make({rows}, at::kLong));
+  if (sizes.reads_rate) told.add("fps", {make({rows}), {Dim::Row}});
   if (sizes.pooled > 0) told.add("pooled", {make({rows, sizes.pooled}), {Dim::Row, Dim::Other}});
   if (sizes.sizes > 0) told.add("sizes", {make({rows, sizes.sizes}), {Dim::Row, Dim::Other}});
   if (sizes.told_guidance) told.add("guidance", {make({rows}), {Dim::Row}});
-  return denoiser_batch(make({rows, sizes.channels + sizes.beside, sizes.height, sizes.width}), make({rows}), told);
+  std::vector<int64_t> noised{rows, sizes.channels + sizes.beside, sizes.height, sizes.width};
+  if (sizes.frames > 0) noised.insert(noised.begin() + 2, sizes.frames);
+  return denoiser_batch(make(noised), make({rows}), told);
 }
 
 ops::PictureSize picture_size(const tensor::Batch& batch) {
   const at::Tensor& noised = batch.at("noised");
-  require(noised.dim() == 4, "data", "noised must be [B, channels, height, width]: got ", noised.sizes());
-  return {noised.size(2), noised.size(3)};
+  require(noised.dim() == 4 || noised.dim() == 5, "data",
+          "noised must be [B, channels, height, width], or clips [B, channels, frames, height, width]: got ",
+          noised.sizes());
+  return {noised.size(-2), noised.size(-1)};
 }
+
+namespace {
+
+/// Returns the first `size` indices of a dimension; x itself if there are no others, so that backward copies nothing.
+at::Tensor first_of(const at::Tensor& x, int64_t dim, int64_t size) {
+  return x.size(dim) == size ? x : x.narrow(dim, 0, size);
+}
+
+at::Tensor predicted(const DenoiserSizes& s, const at::Tensor& end, const ops::PictureSize& size) {
+  const bool is_clip = s.frames > 0;
+  const at::Tensor patches = is_clip ? end.transpose(1, 2).flatten(0, 1) : end;
+  at::Tensor x =
+      nn::join_patches(patches, nn::patches_over({s.outputs + s.unread, size.height, size.width, s.patch, 0}));
+  x = first_of(first_of(first_of(x, 1, s.outputs), 2, size.height), 3, size.width);
+  if (s.sign != 1) x = x * s.sign;
+  return is_clip ? x.unflatten(0, {end.size(0), end.size(2)}).transpose(1, 2) : x;
+}
+
+}  // namespace
 
 at::Tensor predicted_picture(const ModelShape& shape, const at::Tensor& end) {
   const DenoiserSizes sizes = denoiser_of(shape);
-  return nn::join_patches(end, {sizes.outputs, sizes.height, sizes.width, sizes.patch, /*class_tokens=*/0});
+  return predicted(sizes, end, {sizes.height, sizes.width});
 }
 
 at::Tensor predicted_picture(const ModelShape& shape, const at::Tensor& end, const tensor::Batch& batch) {
-  const DenoiserSizes sizes = denoiser_of(shape);
-  const ops::PictureSize size = picture_size(batch);
-  return nn::join_patches(end, {sizes.outputs, size.height, size.width, sizes.patch, /*class_tokens=*/0});
+  return predicted(denoiser_of(shape), end, picture_size(batch));
 }
 
 }  // namespace colossal::models

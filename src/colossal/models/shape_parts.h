@@ -44,7 +44,7 @@ struct MultiTokenSizes {
   int64_t layers = 0;  ///< number of them
 };
 
-/// A model that predicts the noise of pictures, or what else [diffusion] target says (models/denoiser.h).
+/// A model that predicts the noise of pictures or clips, or what else [diffusion] target says (models/denoiser.h).
 struct DenoiserSizes {
   int64_t channels = 0;                    ///< of the noised picture or latent; 0 = another kind of model
   int64_t beside = 0;                      ///< further channels that it reads: a mask, and the picture outside of it
@@ -63,6 +63,12 @@ struct DenoiserSizes {
   int64_t pooled = 0;                      ///< features of the one state of a whole text that it also reads; 0 = none
   int64_t sizes = 0;                       ///< numbers of the sizes of a picture that it is told; 0 = none
   bool told_guidance = false;              ///< it is told the strength of guidance, so one pass a step is enough
+  int64_t frames = 0;                      ///< frames of a clip, of the latent if there is one; 0 = it draws pictures
+  int64_t unread = 0;                      ///< further channels after those of the prediction, which nobody reads
+  double sign = 1;                         ///< factor by which what it gives becomes the prediction
+  const char* shift = "";                  ///< rule of diffusion.shift = "auto" (noise::automatic_shift())
+  bool reads_rate = false;                 ///< it reads the field `fps`
+  bool masks_text = false;  ///< it reads the fields `text_mask` and `untold`: pads are not read, and it has a null text
 };
 
 /// A model with attention: over what its blocks attend.

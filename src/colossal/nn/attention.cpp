@@ -283,6 +283,19 @@ std::unique_ptr<Attention> whole_attention(int64_t layer, const AttentionShape& 
   return std::make_unique<WholeAttention>(layer, shape, options);
 }
 
+Inside attention_to_source(const Heads& heads, const at::Tensor& mask) {
+  const int64_t rows = heads.q.size(0), queries = heads.q.size(1);
+  ops::AttentionMask rules{.causal = false};
+  if (mask.defined()) {
+    rules.documents = heads.tokens.rows_of(mask);  // every query is in document 1
+    rules.query_documents = at::ones({1, 1}, rules.documents.options()).expand({rows, queries});
+    rules.queries = {{0, queries}};
+  }
+  const at::Tensor out =
+      ops::attention(heads.q.transpose(1, 2), heads.k.transpose(1, 2), heads.v.transpose(1, 2), rules);
+  return {out.transpose(1, 2).flatten(2)};
+}
+
 std::unique_ptr<Attention> Layers::attention(const std::string& name, const AttentionShape& shape,
                                              const AttentionOptions& options) {
   require(options.window >= 0 && options.soft_cap >= 0, "model", "window and soft_cap of ", name,

@@ -99,4 +99,10 @@ class Attention {
 /// "model", a paged cache with attention that is not causal.
 std::unique_ptr<Attention> whole_attention(int64_t layer, const AttentionShape& shape, const AttentionOptions& options);
 
+/// Returns softmax(scores) v of queries [B_local, T, N_local, D] over a source of other tokens, whose keys and values
+/// are [B_local, S, N_local, D], as features [B_local, T, N_local * D] for from_heads(). Scores have the factor
+/// 1 / sqrt(D). `mask`: int64 [B, S] of the whole batch, 1 for the tokens that are seen and 0 for those that are not,
+/// such as pads; undefined = all are seen. A row that sees no token gets zeros. It does not communicate.
+Inside attention_to_source(const Heads& heads, const at::Tensor& mask);
+
 }  // namespace colossal::nn

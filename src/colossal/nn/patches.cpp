@@ -9,6 +9,11 @@
 
 namespace colossal::nn {
 
+PatchShape patches_over(PatchShape s) {
+  for (int64_t* side : {&s.height, &s.width}) *side = (*side + s.patch - 1) / s.patch * s.patch;
+  return s;
+}
+
 at::Tensor cut_patches(const at::Tensor& images, const PatchShape& s) {
   require(s.patch > 0 && s.height % s.patch == 0 && s.width % s.patch == 0, "model",
           "the sides of an image must be divisible by the patch: got ", s.height, " x ", s.width, ", patch ", s.patch);

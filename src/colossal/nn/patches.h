@@ -17,6 +17,9 @@ struct PatchShape {
   int64_t count() const { return rows() * columns(); }
 };
 
+/// Returns the shape whose patches cover pictures of other sides: height and width are rounded up to whole patches.
+PatchShape patches_over(PatchShape shape);
+
 /// Returns the patches of images: [B, C, height, width] -> [B, count, C * patch * patch], patches row by row. The
 /// elements of a patch are in the order of a convolution's weight [C, patch, patch].
 /// Errors ("model"): images of other sizes; a height or width that is not divisible by the patch.

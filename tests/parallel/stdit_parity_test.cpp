@@ -1,0 +1,108 @@
+// STDiT3, whose blocks attend in space or in time and read the states of captions, under every layout against one
+// process in fp64: losses, gradients, and weights after some steps. With collectives off each case must fail with a
+// ParityError, or it proves nothing. COLOSSAL_ALL_LAYOUTS=1 runs products of layouts that a fast run leaves out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/schedule/make.h"
+#include "support/parity.h"
+#include "support/thrown_message.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::stdit_parity_test {
+namespace {
+
+using parallel::TensorConfig;
+using testing::HasSubstr;
+
+bool runs_all() { return std::getenv("COLOSSAL_ALL_LAYOUTS") != nullptr; }
+
+ParityCase stdit_case() { return {.shape = tiny_stdit(), .batch = 2, .sequence = 18, .steps = runs_all() ? 10 : 1}; }
+
+/// Returns the case with a tensor layout and the fewest rows, two or more, that it can divide.
+ParityCase with_tensor(ParityCase c, const TensorConfig& tensor) {
+  c.tensor = tensor;
+  const int64_t parts = c.data * parallel::batch_parts(c.tensor) * (c.pipeline.size > 1 ? c.pipeline.micro_batches : 1);
+  c.batch = std::max<int64_t>(2, parts);
+  return c;
+}
+
+/// Returns layouts of whole features, with a rank that has padded heads, and of features that are split.
+std::vector<TensorConfig> tensor_layouts() {
+  if (!runs_all()) return {{.size = 3}, {.size = 4, .mode = "2d"}};
+  std::vector<TensorConfig> modes = tensor_modes();
+  std::erase_if(modes, [](const TensorConfig& t) { return t.sequence; });
+  return modes;
+}
+
+TEST(Stdit, EqualsSingleProcessInEveryTensorMode) {
+  for (const TensorConfig& tensor : tensor_layouts()) {
+    SCOPED_TRACE(name_of(tensor));
+    ParityCase c = with_tensor(stdit_case(), tensor);
+    EXPECT_NO_THROW(check_parity(c));
+    c.collectives_off = true;
+    c.steps = 1;
+    EXPECT_THROW(check_parity(c), ParityError);
+  }
+}
+
+TEST(Stdit, EqualsSingleProcessWithReplicasThatShardParameters) {
+  for (const int64_t zero : runs_all() ? std::vector<int64_t>{1, 2, 3} : std::vector<int64_t>{3}) {
+    ParityCase c = stdit_case();
+    c.data = 2;
+    c.zero = zero;
+    c.recompute = "block";
+    EXPECT_NO_THROW(check_parity(with_tensor(c, {.size = 2}))) << zero;
+  }
+}
+
+TEST(Stdit, EqualsSingleProcessUnderEverySchedule) {
+  for (const schedule::Family& family : schedule::families()) {
+    const std::string name = family.name;
+    if (!runs_all() && name != "1f1b") continue;
+    SCOPED_TRACE(name);
+    ParityCase c = stdit_case();
+    c.shape.layers = runs_all() ? 4 : 2;
+    c.pipeline = {.size = 2, .schedule = name, .micro_batches = 2};
+    EXPECT_NO_THROW(check_parity(with_tensor(c, {})));
+  }
+}
+
+TEST(Stdit, EqualsSingleProcessInPipelinesOfOtherModes) {
+  ParityCase c = stdit_case();
+  c.pipeline = {.size = 2, .schedule = "zero-bubble-h1", .micro_batches = 2};
+  c.recompute = "selective";
+  EXPECT_NO_THROW(check_parity(with_tensor(c, {.size = 2})));
+}
+
+TEST(Stdit, FailsIfAStateIsLostBetweenStages) {
+  ParityCase c = stdit_case();
+  c.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2};
+  for (const int transfer : {0, 1, 2, 3}) {  // the states of the first micro-batch
+    c.lost_transfer = transfer;
+    EXPECT_THROW(check_parity(c), ParityError) << transfer;
+  }
+}
+
+TEST(Stdit, ChangesNoBitIfBlocksAreRecomputed) {
+  for (const char* recompute : {"selective", "block"}) {
+    ParityCase c = stdit_case();
+    c.recompute = recompute;
+    c.bitwise = true;
+    check_parity(c);
+  }
+}
+
+TEST(Stdit, RefusesLayoutsThatSplitPlaces) {
+  ParityCase c = stdit_case();
+  c.sequences = {.size = 2, .mode = "ulysses"};
+  EXPECT_THAT(thrown_message([&] { check_parity(c); }),
+              HasSubstr("an STDiT must have all places of a frame on one rank"));
+}
+
+}  // namespace
+}  // namespace colossal::test::stdit_parity_test
