@@ -26,12 +26,24 @@ std::string refusal(const FlowOptions& options, Target target) {
 }
 
 TEST(FlowTimes, ShiftForLargePictures) {
-  expect_digits(std::log(flux_shift(1024)), 0.63);
-  expect_digits(shifted(0.5, flux_shift(1024)), 0.6524894621927);
-  expect_digits(open_sora_1_shift(720 * 1280, 408), 20.53959590644);
-  expect_digits(open_sora_1_shift(512 * 512, 33), std::sqrt(5));  // one whole group of 17 frames
-  expect_digits(shifted(0.5, open_sora_1_shift(720 * 1280, 408)), 0.9535738737002);
-  expect_digits(open_sora_2_shift(2304, 33), 11.87209613618);
+  const double flux = automatic_shift("flux", {.tokens = 1024});
+  expect_digits(std::log(flux), 0.63);
+  expect_digits(shifted(0.5, flux), 0.6524894621927);
+  const double clip = automatic_shift("open-sora-1", {.pixels = 720 * 1280, .frames = 120});  // of 408 frames
+  expect_digits(clip, 20.53959590644);
+  expect_digits(shifted(0.5, clip), 0.9535738737002);
+  expect_digits(automatic_shift("open-sora-1", {.pixels = 512 * 512}), 1);
+  expect_digits(automatic_shift("open-sora-2", {.frames = 33, .tokens = 2304}), 11.87209613618);
+  EXPECT_EQ(automatic_shift("", {.pixels = 1 << 20, .frames = 9, .tokens = 4096}), 1);
+}
+
+TEST(FlowTimes, RefuseUnknownRulesOfShifts) {
+  try {
+    automatic_shift("open-sora-3", {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean `open-sora-"));
+  }
 }
 
 TEST(FlowTimes, FollowTheirDistributions) {

@@ -27,6 +27,23 @@ double by_tokens(int64_t tokens, double low, double high) {
   return low + (high - low) * static_cast<double>(tokens - 256) / (4096 - 256);
 }
 
+struct ShiftRule {
+  const char* name;
+  double (*shift)(const DrawnSize& size);
+};
+
+const std::vector<ShiftRule>& shift_rules() {
+  static const std::vector<ShiftRule> rows{
+      {"", [](const DrawnSize&) { return 1.0; }},
+      {"flux", [](const DrawnSize& size) { return std::exp(by_tokens(size.tokens, 0.5, 1.15)); }},
+      {"open-sora-1",
+       [](const DrawnSize& size) { return std::sqrt(size.pixels / (512.0 * 512) * static_cast<double>(size.frames)); }},
+      {"open-sora-2", [](const DrawnSize& size) {
+         return by_tokens(size.tokens, 1, 3) * std::sqrt(static_cast<double>(size.frames));
+       }}};
+  return rows;
+}
+
 }  // namespace
 
 std::vector<std::string> flow_times_names() { return names_of(flow_times_rows()); }
@@ -56,15 +73,8 @@ double mode_time(double uniform, double scale) {
 
 double shifted(double t, double shift) { return shift * t / (1 + (shift - 1) * t); }
 
-double flux_shift(int64_t tokens) { return std::exp(by_tokens(tokens, 0.5, 1.15)); }
-
-double open_sora_1_shift(double pixels, int64_t frames) {
-  // 17 frames make 5 latent frames.
-  return std::sqrt(pixels / (512.0 * 512)) * std::sqrt(static_cast<double>(frames / 17 * 5));
-}
-
-double open_sora_2_shift(int64_t tokens, int64_t frames) {
-  return by_tokens(tokens, 1, 3) * std::sqrt(static_cast<double>(frames));
+double automatic_shift(const std::string& rule, const DrawnSize& size) {
+  return named(shift_rules(), rule, "diffusion", "the rule of a shift").shift(size);
 }
 
 }  // namespace colossal::noise

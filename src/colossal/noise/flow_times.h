@@ -37,8 +37,20 @@ double mode_time(double uniform, double scale = 1.29);
 /// Returns shift t / (1 + (shift - 1) t): more noise for a shift above 1.
 double shifted(double t, double shift);
 
-double flux_shift(int64_t tokens);                         ///< returns exp of .5 at 256 tokens to 1.15 at 4096
-double open_sora_1_shift(double pixels, int64_t frames);   ///< returns Open-Sora 1.2's for pixels a frame
-double open_sora_2_shift(int64_t tokens, int64_t frames);  ///< returns Open-Sora 2's for tokens a latent frame
+/// The size of a picture or clip that a model draws, by which its family shifts times.
+struct DrawnSize {
+  double pixels = 0;   ///< of a frame
+  int64_t frames = 1;  ///< of the latent, or of a clip that has none
+  int64_t tokens = 0;  ///< of a frame: its patches
+};
+
+/// Returns the shift of times for that size by the rule of a family (diffusion.shift = "auto"). Rules:
+///   ""             1
+///   "flux"         exp of .5 at 256 tokens to 1.15 at 4096, on a line                     Flux
+///   "open-sora-1"  sqrt(pixels / 512^2) sqrt(frames)                                      Open-Sora 1.2
+///   "open-sora-2"  (1 at 256 tokens to 3 at 4096, on a line) sqrt(frames)                 Open-Sora 2
+/// Open-Sora 1.2 takes the latent frames of a clip as 5 for each 17 of its frames, as its autoencoder makes them.
+/// Errors ("diffusion"): an unknown rule.
+double automatic_shift(const std::string& rule, const DrawnSize& size);
 
 }  // namespace colossal::noise

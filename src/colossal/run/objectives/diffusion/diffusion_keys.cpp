@@ -9,6 +9,12 @@
 
 namespace colossal::run {
 
+void GivenFrames::fields(Fields& f) {
+  f.number("first", first, "of the rows", "share of clips whose first frame is given", 0, 1);
+  f.number("last", last, "of the rows", "share of clips whose last frame is given", 0, 1);
+  f.number("random", random, "of the rows", "share of clips of which each frame is given by chance", 0, 1);
+}
+
 void DiffusionKeys::fields(Fields& f) {
   f.text("target", target,
          "what the model predicts: epsilon (the noise), v, sample (the picture), flow or edm; empty = that of the "
@@ -30,11 +36,17 @@ void DiffusionKeys::fields(Fields& f) {
   f.number("input_perturbation", input_perturbation, "",
            "further noise of the input that the model need not predict (2301.11706); 0.1 is usual", 0);
   f.text("times", times, "target flow: distribution of training times: uniform, logit-normal or mode");
-  f.number_or_word("shift", shift, {"auto"}, "target flow: factor by which times move to more noise; auto = 1", 0);
+  f.number_or_word(
+      "shift", shift, {"auto"},
+      "target flow: factor by which times move to more noise; auto = that of the model's family, by the size of the "
+      "picture or clip",
+      0);
   f.number("drop_label", drop_label, "of the rows", "share of rows that see no class, for guidance", 0, 1);
   f.number("prior_loss", prior_loss, "", "with data.prior: weight of its loss beside that of the pictures", 0);
   f.number("guidance", guidance, "",
            "weight of classifier-free guidance for pictures that are drawn; 1 = none, 0 = that of the model", 0);
+  f.section("given_frames", given_frames,
+            "target flow, models of clips: clips in which some frames stay clean and leave the loss");
 }
 
 void VaeKeys::fields(Fields& f) {
@@ -66,8 +78,8 @@ noise::NoiseOptions DiffusionKeys::levels() const {
           .zero_terminal_snr = zero_terminal_snr};
 }
 
-noise::FlowOptions DiffusionKeys::flow() const {
-  return {.times = times, .shift = shift == "auto" ? 1 : std::strtod(shift.c_str(), nullptr)};
+noise::FlowOptions DiffusionKeys::flow(double automatic) const {
+  return {.times = times, .shift = shift == "auto" ? automatic : std::strtod(shift.c_str(), nullptr)};
 }
 
 DiffusionKeys completed(DiffusionKeys keys, const DiffusionKeys& defaults) {
@@ -87,6 +99,11 @@ DiffusionKeys completed(DiffusionKeys keys, const DiffusionKeys& defaults) {
   noise::check_target(target, levels.options());
   noise::check_flow_options(keys.flow(), target);
   noise::min_snr_weight(target, 1, keys.min_snr);
+  const double shares = keys.given_frames.all();
+  require(shares <= 1, "diffusion", "the shares of given_frames must be 1 or less together: got ", shares,
+          "; lower one of first, last and random");
+  require(shares == 0 || target == noise::Target::Flow, "diffusion", "given_frames needs target = \"flow\": got ",
+          keys.target, "; remove given_frames, or set the target");
   const bool has_table = target != noise::Target::Flow && target != noise::Target::Edm;
   const std::string needs_table = "target epsilon, v or sample";
   refuse_unused_keys(kDiffusion, describe_config(given), describe_config(DiffusionKeys()),

@@ -20,6 +20,17 @@ namespace colossal::run {
 /// Names of the tables.
 inline constexpr char kDiffusion[] = "diffusion", kVae[] = "vae";
 
+/// Shares of the rows of clips in which some frames are given: they stay clean and leave the loss, so that the model
+/// learns to continue clips.
+struct GivenFrames {
+  double first = 0;   ///< the first frame is given
+  double last = 0;    ///< the last one is
+  double random = 0;  ///< each frame is given by chance, but one at least is not
+  double all() const { return first + last + random; }
+  void fields(Fields& f);
+  bool operator==(const GivenFrames&) const = default;
+};
+
 /// The table [diffusion]. Keys whose text is empty, and a guidance of 0, are those of the model (completed()).
 struct DiffusionKeys {
   std::string target, schedule;
@@ -31,12 +42,14 @@ struct DiffusionKeys {
   double drop_label = 0.1;
   double prior_loss = 1;
   double guidance = 0;
+  GivenFrames given_frames;
   void fields(Fields& f);
   bool operator==(const DiffusionKeys&) const = default;
 
   noise::Target noise_target() const { return noise::target_named(target); }
   noise::NoiseOptions levels() const;
-  noise::FlowOptions flow() const;
+  /// Returns the options of a flow; `automatic` = the shift that "auto" stands for.
+  noise::FlowOptions flow(double automatic = 1) const;
 };
 
 /// The table [vae].
@@ -62,7 +75,7 @@ struct DrawnDataKeys {
 /// Returns the keys with those of the model, `defaults`, where the config gives none, after checks of each key and of
 /// keys together. Keys of training alone have no default of the model.
 /// Errors ("diffusion"): unknown names, with the nearest; epsilon with zero_terminal_snr; keys of a flow without
-/// target = "flow"; min_snr, levels or betas that have no effect.
+/// target = "flow"; min_snr, levels or betas that have no effect; shares of given_frames above 1 together.
 DiffusionKeys completed(DiffusionKeys keys, const DiffusionKeys& defaults);
 
 }  // namespace colossal::run

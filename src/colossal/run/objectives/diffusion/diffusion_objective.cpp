@@ -41,6 +41,15 @@ data::BatchOptions batch_options(const Config& config, int replica, int64_t thre
           .threads = static_cast<int>(threads)};
 }
 
+/// Returns the mean of each row. Frames of clips that are given, int64 [B, frames], leave it; undefined = none are.
+at::Tensor mean_of_rows(const at::Tensor& errors, const at::Tensor& given) {
+  if (errors.dim() == 4) return errors.mean({1, 2, 3});
+  const at::Tensor of_frames = errors.mean({1, 3, 4});
+  if (!given.defined()) return of_frames.mean(1);
+  const at::Tensor counts = given.to(errors.device()).eq(0).to(errors.scalar_type());
+  return (of_frames * counts).sum(1) / counts.sum(1);
+}
+
 }  // namespace
 
 DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape)
@@ -60,7 +69,16 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .reads_ids = trains_text_encoder_,
               .has_pictures = sizes.outputs > sizes.channels,
               .mirror = data_keys_.mirror,
-              .unencoded = pipeline_.has_latents() && data_keys_.encodes_in_step() ? pipeline_.factor : 0};
+              .unencoded = pipeline_.has_latents() && data_keys_.encodes_in_step() ? pipeline_.factor : 0,
+              .tokens = sizes.tokens,
+              .frames = sizes.frames,
+              .has_rate = sizes.reads_rate,
+              .masks_text = sizes.masks_text,
+              .shift = sizes.shift,
+              .factor = pipeline_.factor,
+              .patch = sizes.patch};
+  require(sizes.frames > 0 || options_.keys.given_frames == GivenFrames(), "diffusion",
+          "given_frames needs a model of clips: got one of pictures; remove given_frames");
   require(!options_.has_pictures || options_.keys.target == "epsilon", "diffusion",
           "a model that predicts a variance learns target = \"epsilon\": got ", options_.keys.target,
           "; set model.learned_sigma = false");
@@ -177,12 +195,16 @@ void DiffusionObjective::check(const tensor::Batch& batch) const {
   const at::Tensor& noised = batch.at(kNoised);
   const models::DenoiserSizes& sizes = pipeline_.sizes;
   const bool takes_any = sizes.classes == 0;
-  require(noised.dim() == 4 && noised.size(1) == sizes.channels &&
-              (takes_any || (noised.size(2) == sizes.height && noised.size(3) == sizes.width)),
-          "data", "noised must be [B, ", sizes.channels, ", ", sizes.height, ", ", sizes.width, "]: got ",
-          noised.sizes());
+  const ops::PictureSize size = models::picture_size(batch);
+  require(noised.dim() == (sizes.frames > 0 ? 5 : 4) && noised.size(1) == sizes.channels &&
+              (takes_any || size == ops::PictureSize{sizes.height, sizes.width}),
+          "data", "noised must be [B, ", sizes.channels, sizes.frames > 0 ? ", frames, " : ", ", sizes.height, ", ",
+          sizes.width, "]: got ", noised.sizes());
   require(batch.at(kTargets).sizes() == noised.sizes(), "data", "targets must have the sizes of noised, ",
           noised.sizes(), ": got ", batch.at(kTargets).sizes());
+  const at::Tensor given = batch.find(kGiven);
+  require(!given.defined() || given.sizes() == at::IntArrayRef({noised.size(0), noised.size(2)}), "data",
+          "given must be [B, frames]: got ", given.defined() ? given.sizes() : at::IntArrayRef());
   for (const char* name : {kTimes, kWeights, kLevels})
     require(batch.at(name).dim() == 1, "data", name, " must be [B]: got ", batch.at(name).sizes());
   if (trains_text_encoder_) {
@@ -218,7 +240,7 @@ at::Tensor DiffusionObjective::losses(const models::Model& model, const models::
   const int64_t channels = pipeline_.sizes.channels;
   const at::Tensor wanted = field(kTargets), mean = predicted.narrow(1, 0, channels);
   const at::Tensor counts = (field(kLevels) >= 0).to(predicted.scalar_type());
-  at::Tensor losses = (mean - wanted).square().mean({1, 2, 3}) * field(kWeights);
+  at::Tensor losses = mean_of_rows((mean - wanted).square(), step.batch->find(kGiven)) * field(kWeights);
   if (options_.has_pictures) {
     const VarianceBound bound(options_.keys.levels());
     losses = losses + bound.of_rows({.pictures = field(kPictures),

@@ -37,26 +37,61 @@ void set(tensor::Batch& batch, const char* field, int64_t row, double value) {
   batch.at(field).mutable_data_ptr<float>()[row] = static_cast<float>(value);
 }
 
+/// Returns the size by which times are shifted.
+noise::DrawnSize drawn_size(const at::Tensor& picture, const NoisedOptions& o) {
+  const int64_t height = picture.size(-2), width = picture.size(-1);
+  const auto patches = [&](int64_t side) { return (side + o.patch - 1) / o.patch; };
+  return {.pixels = static_cast<double>(o.factor * height) * static_cast<double>(o.factor * width),
+          .frames = picture.dim() == 4 ? picture.size(1) : 1,
+          .tokens = patches(height) * patches(width)};
+}
+
+/// Returns which frames of a clip are given, int64 [frames], drawn from the seed.
+at::Tensor given_frames(const GivenFrames& shares, int64_t frames, uint64_t seed) {
+  at::Tensor given = at::zeros({frames}, at::kLong);
+  if (frames < 2) return given;
+  const double drawn = uniform_of(seed, "given");
+  if (drawn < shares.first) {
+    given[0] = 1;
+  } else if (drawn < shares.first + shares.last) {
+    given[frames - 1] = 1;
+  } else if (drawn < shares.all()) {
+    const double share = 0.1 + 0.8 * uniform_of(seed, "share of given frames");
+    for (int64_t i = 0; i < frames; ++i) given[i] = uniform_of(seed, concat("given frame ", i).c_str()) < share ? 1 : 0;
+    if (given.all().item<bool>()) given[frames - 1] = 0;
+  }
+  return given;
+}
+
 }  // namespace
 
 tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device device) {
   const auto numbers = at::TensorOptions(device).dtype(at::kFloat);
-  const std::vector<int64_t> sizes{rows, o.channels, o.height, o.width};
-  const std::vector<Dim> dims{Dim::Row, Dim::Other, Dim::Other, Dim::Other};
+  std::vector<int64_t> sizes{rows, o.channels, o.height, o.width};
+  if (o.frames > 0) sizes.insert(sizes.begin() + 2, o.frames);
+  std::vector<Dim> dims(sizes.size(), Dim::Other);
+  dims.front() = Dim::Row;
+  const auto whole = numbers.dtype(at::kLong);
   tensor::Batch batch;
   batch.add(kNoised, {at::zeros(sizes, numbers), dims});
   batch.add(kTimes, {at::zeros({rows}, numbers), {Dim::Row}});
-  if (o.text > 0 && o.tells_ids())
-    batch.add(kIds, {at::zeros({rows, kCaptionTokens}, numbers.dtype(at::kLong)), {Dim::Row, Dim::Other}});
+  if (o.has_rate) batch.add(kRate, {at::zeros({rows}, numbers), {Dim::Row}});
+  if (o.gives_frames()) batch.add(kGiven, {at::zeros({rows, o.frames}, whole), {Dim::Row, Dim::Other}});
+  if (o.text > 0 && o.tells_ids()) batch.add(kIds, {at::zeros({rows, o.tokens}, whole), {Dim::Row, Dim::Other}});
   if (o.text > 0 && !o.reads_ids)
-    batch.add(kText, {at::zeros({rows, kCaptionTokens, o.text}, numbers), {Dim::Row, Dim::Other, Dim::Feature}});
-  if (o.text == 0) batch.add(kClasses, {at::zeros({rows}, numbers.dtype(at::kLong)), {Dim::Row}});
+    batch.add(kText, {at::zeros({rows, o.tokens, o.text}, numbers), {Dim::Row, Dim::Other, Dim::Feature}});
+  if (o.masks_text) {
+    batch.add(kTextMask, {at::zeros({rows, o.tokens}, whole), {Dim::Row, Dim::Other}});
+    batch.add(kUntold, {at::zeros({rows}, whole), {Dim::Row}});
+  }
+  if (o.text == 0) batch.add(kClasses, {at::zeros({rows}, whole), {Dim::Row}});
   batch.add(kTargets, {at::zeros(sizes, numbers), dims});
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
   batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/-1});
   if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
   if (o.unencoded == 0) return batch;
-  batch.add(kPixels, {at::zeros({rows, 3, o.unencoded * o.height, o.unencoded * o.width}, numbers), dims});
+  batch.add(kPixels, {at::zeros({rows, 3, o.unencoded * o.height, o.unencoded * o.width}, numbers),
+                      {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
   batch.add(kSampleNoise, {at::zeros(sizes, numbers), dims});
   batch.add(kSignals, {at::zeros({rows, 2}, numbers.dtype(at::kDouble)), {Dim::Row, Dim::Other}});
   return batch;
@@ -65,9 +100,16 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
 tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text) {
   tensor::Batch complete = batch;
   for (const char* name : {kPixels, kSampleNoise, kSignals}) complete = complete.without(name);
+  std::vector<int64_t> of_row(static_cast<size_t>(latents.dim()), 1);
+  of_row.front() = -1;
+  const at::Tensor given = batch.find(kGiven);
   const auto add_signal = [&](const char* name, int64_t which) {
     const tensor::Field& noise = batch.field(name);
-    const at::Tensor factors = batch.at(kSignals).select(1, which).to(latents.options()).view({-1, 1, 1, 1});
+    at::Tensor factors = batch.at(kSignals).select(1, which).to(latents.options()).view(of_row);
+    if (given.defined() && which == 0) {  // given frames are the latent itself
+      const at::Tensor is_given = given.to(latents.options()).view({given.size(0), 1, -1, 1, 1});
+      factors = factors * is_given.eq(0) + is_given;
+    }
     const at::Tensor mixed = factors * latents + noise.tensor.to(latents.device());
     complete = complete.with(name, {mixed.to(at::kFloat), noise.dims});
   };
@@ -91,9 +133,10 @@ bool Noiser::is_mirrored(uint64_t own_seed) const {
   return !options_.is_held_out && options_.mirror && uniform_of(own_seed, "mirror") < 0.5;
 }
 
-Noiser::Drawn Noiser::draw(double uniform) const {
+Noiser::Drawn Noiser::draw(double uniform, const at::Tensor& picture) const {
   if (target_ == noise::Target::Flow) {
-    const double t = noise::flow_time(options_.keys.flow(), uniform, normal_quantile(uniform));
+    const double shift = noise::automatic_shift(options_.shift, drawn_size(picture, options_));
+    const double t = noise::flow_time(options_.keys.flow(shift), uniform, normal_quantile(uniform));
     return {noise::flow_level(t, levels_.steps()), t};
   }
   if (target_ == noise::Target::Edm)
@@ -102,14 +145,38 @@ Noiser::Drawn Noiser::draw(double uniform) const {
   return {noise::table_level(levels_, t), static_cast<double>(t) / static_cast<double>(levels_.steps())};
 }
 
+void Noiser::tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64_t row) const {
+  const auto set_integer = [&](const char* field, int64_t value) {
+    batch.at(field).mutable_data_ptr<int64_t>()[row] = value;
+  };
+  if (options_.has_rate) set(batch, kRate, row, told.rate);
+  if (options_.text == 0) return set_integer(kClasses, is_dropped ? options_.null_class : told.label);
+  const bool has_null = options_.masks_text;  // of its own, so the empty caption is not needed
+  batch.at(options_.tells_ids() ? kIds : kText).select(0, row).copy_(is_dropped && !has_null ? told.empty : told.text);
+  if (!has_null) return;
+  batch.at(kTextMask).select(0, row).copy_(told.mask);
+  set_integer(kUntold, is_dropped ? 1 : 0);
+}
+
+void Noiser::give_frames(const at::Tensor& clip, uint64_t own_seed, tensor::Batch& batch, int64_t row) const {
+  const at::Tensor given = given_frames(options_.keys.given_frames, clip.size(1), own_seed);
+  batch.at(kGiven).select(0, row).copy_(given);
+  const at::Tensor noised = batch.at(kNoised).select(0, row);
+  noised.copy_(at::where(given.ne(0).view({1, -1, 1, 1}), clip, noised));
+}
+
 void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, uint64_t own_seed, tensor::Batch& batch,
                   int64_t row) const {
   const DiffusionKeys& keys = options_.keys;
   const bool is_trained = !options_.is_held_out;
   const double spread = std::fmod((static_cast<double>(index) + 0.5) * kGoldenRatio, 1.0);
-  const auto [level, share] = draw(is_trained ? uniform_of(own_seed, "time") : spread);
+  const auto [level, share] = draw(is_trained ? uniform_of(own_seed, "time") : spread, picture);
   at::Tensor noise = normal_of(own_seed, "noise", picture.sizes().vec());
-  if (keys.offset_noise > 0) noise += keys.offset_noise * normal_of(own_seed, "offset", {options_.channels, 1, 1});
+  if (keys.offset_noise > 0) {
+    std::vector<int64_t> of_channel(static_cast<size_t>(picture.dim()), 1);
+    of_channel.front() = options_.channels;
+    noise += keys.offset_noise * normal_of(own_seed, "offset", of_channel);
+  }
   const noise::Mix wanted = noise::training_target(target_, level.mix);
   const at::Tensor input = keys.input_perturbation > 0 && is_trained
                                ? noise + keys.input_perturbation * normal_of(own_seed, "input", noise.sizes().vec())
@@ -117,11 +184,8 @@ void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, ui
   const double scale = noise::input_scale(target_, level.mix);
   mix_into(batch, kNoised, row, {scale * level.mix.signal, scale * level.mix.noise}, picture, input);
   mix_into(batch, kTargets, row, wanted, picture, noise);
-  const bool is_dropped = is_trained && uniform_of(own_seed, "label") < keys.drop_label;
-  if (options_.text > 0)
-    batch.at(options_.tells_ids() ? kIds : kText).select(0, row).copy_(is_dropped ? told.empty : told.text);
-  else
-    batch.at(kClasses).mutable_data_ptr<int64_t>()[row] = is_dropped ? options_.null_class : told.label;
+  if (options_.gives_frames() && is_trained) give_frames(picture, own_seed, batch, row);
+  tell(told, is_trained && uniform_of(own_seed, "label") < keys.drop_label, batch, row);
   const double snr = std::pow(level.mix.signal / level.mix.noise, 2);
   set(batch, kTimes, row, level.time);
   set(batch, kWeights, row, noise::min_snr_weight(target_, snr, keys.min_snr));

@@ -1,4 +1,4 @@
-// Samples of noised pictures: what a diffusion model reads, and what it shall predict.
+// Samples of noised pictures or clips: what a diffusion model reads, and what it shall predict.
 //
 //   const auto shapes = std::make_shared<data::ShapeSamples>(data::ShapeOptions{.count = 10000, .width = 16, ...});
 //   run::NoisedSamples samples(shapes, {.keys = keys, .channels = 3, .height = 16, .width = 16, .null_class = 10});
@@ -15,6 +15,12 @@
 //   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows; -1 = the row does
 //             not count, because it only fills up the last batch of an evaluation
 //   pictures  fp32 [B, C, h, w]: the picture, if the model also predicts a variance
+//
+// Clips are fp32 [B, C, T, h, w] in place of [B, C, h, w]. Models of clips may have further fields (models/denoiser.h):
+//   fps        fp32 [B]: the frame rate
+//   given      int64 [B, T]: 1 = the frame is not noised and leaves the loss; with [diffusion] given_frames
+//   text_mask  int64 [B, tokens]: 1 = a token of the caption, 0 = a pad
+//   untold     int64 [B]: 1 = the caption was dropped; the text is then still that of the caption
 //
 // Rows that a step encodes (NoisedOptions::unencoded) have the noise alone as noised and targets, no text, and besides:
 //   pixels        fp32 [B, 3, H, W]: the picture in [-1, 1]
@@ -41,7 +47,8 @@ namespace colossal::run {
 /// Names of the fields.
 inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "classes", kText[] = "text",
                       kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures",
-                      kPixels[] = "pixels", kIds[] = "ids", kSampleNoise[] = "sample_noise", kSignals[] = "signals";
+                      kPixels[] = "pixels", kIds[] = "ids", kSampleNoise[] = "sample_noise", kSignals[] = "signals",
+                      kRate[] = "fps", kGiven[] = "given", kTextMask[] = "text_mask", kUntold[] = "untold";
 
 /// Options of NoisedSamples.
 struct NoisedOptions {
@@ -54,8 +61,17 @@ struct NoisedOptions {
   bool mirror = false;        ///< true = every second picture on average is mirrored left to right
   int64_t unencoded = 0;      ///< pixels of a side of a cell, of rows that a step encodes; 0 = the rows are encoded
   bool is_held_out = false;   ///< true = noise, time and label of a sample depend on its index alone
+  int64_t tokens = 77;        ///< of a caption, with pads
+  int64_t frames = 0;         ///< of a clip, as the model reads it; 0 = pictures
+  bool has_rate = false;      ///< true = the field "fps"
+  bool masks_text = false;    ///< true = the fields "text_mask" and "untold"
+  std::string shift{};        ///< rule of the automatic shift (noise::automatic_shift())
+  int64_t factor = 1;         ///< pixels of a side of a cell, for that rule
+  int64_t patch = 1;          ///< cells of a side of a patch, for that rule
   /// Returns true if rows are told tokens, for the model or for the step.
   bool tells_ids() const { return reads_ids || unencoded > 0; }
+  /// Returns true if some rows may have given frames.
+  bool gives_frames() const { return frames > 0 && keys.given_frames.all() > 0; }
 };
 
 /// Returns a batch of those fields, zeros. `device` may be meta.
@@ -66,18 +82,19 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& options, at::Devic
 /// In one process on a CPU the fields are, bit for bit, those that Noiser::fill() writes for the same results.
 tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text);
 
-/// Number of tokens of a caption.
-inline constexpr int64_t kCaptionTokens = 77;
-
-/// What a row is told: a class, or the states of its caption and of the empty one, [77, features], or tokens [77].
+/// What a row is told: a class, or the states of its caption and of the empty one, [tokens, features], or tokens
+/// [tokens]; with NoisedOptions::masks_text also which of them are no pads, int64 [tokens], in place of the empty one;
+/// the frame rate of a clip.
 struct Told {
   int64_t label = 0;
-  at::Tensor text{}, empty{};
+  at::Tensor text{}, empty{}, mask{};
+  double rate = 0;
 };
 
-/// Noises one picture into a row of a batch. Noise, time and dropped label are pure functions of the seed, or with
-/// `is_held_out` of the index of the sample alone: its time is the fraction of the index times the golden ratio, so the
-/// times of any first samples are spread evenly, and no label is dropped. Evaluations can then be compared.
+/// Noises one picture or clip into a row of a batch. Noise, time, given frames and dropped label are pure functions of
+/// the seed, or with `is_held_out` of the index of the sample alone: its time is the fraction of the index times the
+/// golden ratio, so the times of any first samples are spread evenly, no label is dropped and no frame is given.
+/// Evaluations can then be compared.
 class Noiser {
  public:
   explicit Noiser(const NoisedOptions& options);
@@ -86,7 +103,8 @@ class Noiser {
   uint64_t seed_of(int64_t index, uint64_t seed) const;
   /// Returns true if the picture is shown mirrored.
   bool is_mirrored(uint64_t own_seed) const;
-  /// Fills row `row` of noised_batch() with a picture [C, h, w]; with zeros, if a step encodes the row.
+  /// Fills row `row` of noised_batch() with a picture [C, h, w] or a clip [C, T, h, w]; with zeros, if a step encodes
+  /// the row.
   void fill(const at::Tensor& picture, const Told& told, int64_t index, uint64_t own_seed, tensor::Batch& batch,
             int64_t row) const;
 
@@ -96,7 +114,12 @@ class Noiser {
     noise::Level level;
     double share = 0;
   };
-  Drawn draw(double uniform) const;
+  /// Returns the level for a picture or clip of the sizes of `picture`.
+  Drawn draw(double uniform, const at::Tensor& picture) const;
+  /// Writes what the row is told of its caption or class.
+  void tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64_t row) const;
+  /// Puts the clean frames in place of the noised ones that are given in this row.
+  void give_frames(const at::Tensor& clip, uint64_t own_seed, tensor::Batch& batch, int64_t row) const;
 
   NoisedOptions options_;
   noise::Target target_;
