@@ -1,4 +1,4 @@
-// Drawn shapes: what follows from the seed, that classes differ in form alone, and samples of them.
+// Drawn shapes: what follows from the seed, that classes differ in form alone, how they move, and samples of them.
 #include "colossal/data/pictures/shapes.h"
 
 #include <ATen/ATen.h>
@@ -6,6 +6,8 @@
 
 #include <array>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "colossal/base/json.h"
 #include "colossal/data/batches.h"
@@ -168,6 +170,82 @@ TEST(Shapes, HaveNamesAndCaptions) {
                                                   "heart", "hourglass", "bars"));
   EXPECT_EQ(shape_caption(0), "a circle");
   EXPECT_EQ(shape_caption(9), "two bars");
+}
+
+TEST(MovingShapes, BeginWithThePicture) {
+  for (uint64_t seed = 0; seed < 40; ++seed)
+    for (const auto& [width, height] : {std::pair<int64_t, int64_t>{32, 32}, {17, 29}, {1, 1}}) {
+      const int64_t shape = static_cast<int64_t>(seed) % kShapes;
+      EXPECT_EQ(draw_moving_shape(shape, seed, width, height, 0).rgb, draw_shape(shape, seed, width, height).rgb);
+    }
+}
+
+/// Returns the middle of the shape in a frame, or nothing if the shape is not wholly in sight.
+std::optional<std::array<double, 2>> middle_of(const Picture& frame) {
+  const Seen seen = look_at(frame);
+  if (seen.left == 0 || seen.top == 0 || seen.right == frame.width || seen.bottom == frame.height) return std::nullopt;
+  double sum = 0, x = 0, y = 0;
+  for (int64_t i = 0; i < frame.width * frame.height; ++i) {
+    sum += seen.mask[i];
+    x += seen.mask[i] * static_cast<double>(i % frame.width);
+    y += seen.mask[i] * static_cast<double>(i / frame.width);
+  }
+  return std::array{x / sum, y / sum};
+}
+
+TEST(MovingShapes, MoveAsTheirCaptionSaysAtASteadySpeed) {
+  std::map<std::string, int> seen_ways;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const std::string caption = moving_shape_caption(0, seed), way = caption.substr(caption.rfind(' ') + 1);
+    const double right = way == "right" ? 1 : way == "left" ? -1 : 0, down = way == "down" ? 1 : way == "up" ? -1 : 0;
+    ASSERT_EQ(std::abs(right) + std::abs(down), 1) << caption;
+    std::optional<double> speed;
+    for (int64_t frame = 0; frame < 16; ++frame) {
+      const auto from = middle_of(draw_moving_shape(0, seed, 60, 30, frame)),
+                 to = middle_of(draw_moving_shape(0, seed, 60, 30, frame + 1));
+      if (!from || !to) continue;
+      const double x = (*to)[0] - (*from)[0], y = (*to)[1] - (*from)[1], along = right * x / 60 + down * y / 30;
+      EXPECT_NEAR(right != 0 ? y : x, 0, 0.2) << caption;
+      EXPECT_GT(along, 1.0 / 16 - 0.006) << caption;
+      EXPECT_LT(along, 1.0 / 8 + 0.006) << caption;
+      EXPECT_NEAR(along, speed.value_or(along), 0.012) << caption << " in frame " << frame;
+      speed = along;
+      ++seen_ways[way];
+    }
+  }
+  EXPECT_THAT(seen_ways, testing::SizeIs(4));
+}
+
+// A square fills its box, so the box of what is in sight tells where it is.
+TEST(MovingShapes, LeaveAtOneSideAndReturnAtTheOther) {
+  constexpr int64_t kSide = 24;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const std::string caption = moving_shape_caption(2, seed), way = caption.substr(caption.rfind(' ') + 1);
+    const bool is_flat = way == "left" || way == "right", is_back = way == "left" || way == "up";
+    int left = 0, returned = 0;
+    int64_t last = kSide;
+    for (int64_t frame = 0; frame < 50; ++frame) {
+      const Seen seen = look_at(draw_moving_shape(2, seed, kSide, kSide, frame));
+      const int64_t begin = is_flat ? seen.left : seen.top, end = is_flat ? seen.right : seen.bottom;
+      const int64_t size = std::max<int64_t>(0, end - begin);  // less than half of the square is in sight below 8
+      left += size < 8 && size > 0 && size < last && (is_back ? begin == 0 : end == kSide);
+      returned += size < 8 && size > last && (is_back ? end == kSide : begin == 0);
+      last = size;
+    }
+    EXPECT_GE(left, 1) << caption;
+    EXPECT_GE(returned, 1) << caption;
+  }
+}
+
+TEST(MovingShapes, ShowTheSameAtAnySizeAndRefuseNoFrame) {
+  const Picture large = draw_moving_shape(6, 3, 128, 96, 11), small = draw_moving_shape(6, 3, 32, 24, 11);
+  const Picture reduced = resample(large, {0, 0, 128, 96}, 32, 24);
+  double difference = 0;
+  for (size_t i = 0; i < small.rgb.size(); ++i) difference += std::abs(small.rgb[i] - reduced.rgb[i]);
+  EXPECT_LT(difference / static_cast<double>(small.rgb.size()), 5);
+  EXPECT_THAT(test::thrown_message([] { draw_moving_shape(0, 0, 4, 4, -1); }), HasSubstr("got -1"));
+  EXPECT_THAT(moving_shape_caption(9, 1), testing::StartsWith("two bars move "));
+  EXPECT_THAT(moving_shape_caption(8, 1), testing::StartsWith("an hourglass moves "));
 }
 
 TEST(Shapes, ReadTheirNumberFromAPath) {

@@ -27,4 +27,7 @@ constexpr uint64_t derive_seed(uint64_t seed, std::string_view name) {
   return splitmix64(splitmix64(seed) ^ hash);
 }
 
+/// Returns the number in [0, 1) that a seed stands for, of 53 bits.
+constexpr double uniform_of_seed(uint64_t seed) { return static_cast<double>(seed >> 11) * 0x1p-53; }
+
 }  // namespace colossal

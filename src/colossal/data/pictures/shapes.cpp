@@ -66,6 +66,7 @@ struct Shape {
   const char* name;
   const char* caption;
   bool (*contains)(Point);
+  const char* moves = "moves";  // the verb of the caption
 };
 
 constexpr std::array<Shape, kShapes> kTable{{{"circle", "a circle", in_circle},
@@ -77,7 +78,7 @@ constexpr std::array<Shape, kShapes> kTable{{{"circle", "a circle", in_circle},
                                              {"star", "a star", in_star},
                                              {"heart", "a heart", in_heart},
                                              {"hourglass", "an hourglass", in_hourglass},
-                                             {"bars", "two bars", in_bars}}};
+                                             {"bars", "two bars", in_bars, "move"}}};
 
 const Shape& shape_at(int64_t shape) {
   require(shape >= 0 && shape < kShapes, "data", "a drawn shape must be 0 to ", kShapes - 1, ": got ", shape);
@@ -91,7 +92,7 @@ struct Look {
 };
 
 Look look_of(uint64_t seed) {
-  const auto draw = [&](uint64_t choice) { return static_cast<double>(derive_seed(seed, choice) >> 11) * 0x1p-53; };
+  const auto draw = [&](uint64_t choice) { return uniform_of_seed(derive_seed(seed, choice)); };
   Look look{.span = 0.6 + 0.3 * draw(0), .left = draw(1), .top = draw(2), .ground = {}, .colour = {}};
   for (uint64_t c = 0; c < 3; ++c) {
     look.ground[c] = 0.5 * draw(3 + c);
@@ -99,6 +100,29 @@ Look look_of(uint64_t seed) {
     look.colour[c] = darkest + (1 - darkest) * draw(6 + c);
   }
   return look;
+}
+
+/// The way of a shape through the frames of its clip.
+struct Motion {
+  const char* direction;
+  Point step;  // from a frame to the next, as shares of the picture's sides
+};
+
+Motion motion_of(uint64_t seed) {
+  constexpr std::array<Motion, 4> kWays{{{"left", {-1, 0}}, {"right", {1, 0}}, {"up", {0, -1}}, {"down", {0, 1}}}};
+  const uint64_t own = derive_seed(seed, "motion");
+  Motion motion = kWays[derive_seed(own, 0) % kWays.size()];
+  const double speed = (1 + uniform_of_seed(derive_seed(own, 1))) / 16;
+  motion.step = {motion.step.x * speed, motion.step.y * speed};
+  return motion;
+}
+
+/// Returns a place on an axis of `side` pixels after a move by `way` pixels. What spans `span` pixels from there leaves
+/// at one end of the axis and returns at the other, out of sight. A way of 0 leaves each place that is in sight as it
+/// is.
+double moved(double place, double way, double span, double side) {
+  const double cycle = side + span;
+  return place + way - cycle * std::floor((place + way + span) / cycle);
 }
 
 /// Returns the share of the pixel at (x, y) that is inside the shape, whose frame has its centre at `centre` and is
@@ -124,15 +148,30 @@ std::vector<std::string> shape_names() {
 
 std::string shape_caption(int64_t shape) { return shape_at(shape).caption; }
 
-Picture draw_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height) {
+std::string moving_shape_caption(int64_t shape, uint64_t seed) {
   const Shape& form = shape_at(shape);
+  return concat(form.caption, " ", form.moves, " ", motion_of(seed).direction);
+}
+
+Picture draw_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height) {
+  return draw_moving_shape(shape, seed, width, height, 0);
+}
+
+Picture draw_moving_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height, int64_t frame) {
+  constexpr int64_t kMaxFrame = int64_t{1} << 31;
+  const Shape& form = shape_at(shape);
+  require(frame >= 0 && frame <= kMaxFrame, "data", "a frame of a drawn clip must be 0 to ", kMaxFrame, ": got ",
+          frame);
   require(std::min(width, height) >= 1 && std::max(width, height) <= kMaxSide && width <= kMaxPixels / height, "data",
           "a drawn picture must have 1 to ", kMaxSide, " pixels in a row and a column and at most ", kMaxPixels,
           " in all: got ", width, " x ", height);
   const Look look = look_of(seed);
   const auto wide = static_cast<double>(width), high = static_cast<double>(height);
   const double span = look.span * std::min(wide, high);
-  const Point centre{span / 2 + (wide - span) * look.left, span / 2 + (high - span) * look.top};
+  const Point step = motion_of(seed).step;
+  const auto number = static_cast<double>(frame);
+  const Point centre{span / 2 + moved((wide - span) * look.left, number * step.x * wide, span, wide),
+                     span / 2 + moved((high - span) * look.top, number * step.y * high, span, high)};
   Picture picture{width, height, std::vector<uint8_t>(width * height * 3)};
   uint8_t* out = picture.rgb.data();
   for (int64_t y = 0; y < height; ++y)

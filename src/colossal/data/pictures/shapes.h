@@ -1,7 +1,10 @@
-// Drawn pictures of ten shapes with captions, for examples and tests that need pictures but no download.
+// Drawn pictures of ten shapes with captions, for examples and tests that need pictures but no download, and clips in
+// which these shapes move.
 //
 //   const data::Picture picture = data::draw_shape(6, 1, 64, 48);   // a star in random colours, at a random place
 //   std::cout << data::shape_caption(6);                             // a star
+//   const data::Picture ninth = data::draw_moving_shape(6, 1, 64, 48, 8);   // the star, 8 frames later
+//   std::cout << data::moving_shape_caption(6, 1);                   // a star moves left
 #pragma once
 #include <optional>
 #include <string>
@@ -30,6 +33,18 @@ std::string shape_caption(int64_t shape);
 ///                  pixels.
 /// Cost: proportional to the number of pixels, about 0.2 ms for 32 x 32.
 Picture draw_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height);
+
+/// Returns frame `frame` of the endless clip in which the shape of draw_shape() moves. Frame 0 is that picture, bit for
+/// bit.
+///
+/// The shape moves left, right, up or down. From each frame to the next it moves by the same share of the picture's
+/// side, between 1/16 and 1/8. It leaves at one side, and returns at the other once it is out of sight. Direction and
+/// speed are drawn from `seed` alone, so clips of any length and size show the same.
+/// Errors ("data"): those of draw_shape(); a frame below 0 or above 2^31.
+Picture draw_moving_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height, int64_t frame);
+
+/// Returns the caption of the clip: "a circle moves left", "two bars move up". Errors ("data"): there is no such shape.
+std::string moving_shape_caption(int64_t shape, uint64_t seed);
 
 /// Returns the number of pictures in an epoch that a data.path asks for: 10,000 for `builtin-shapes`, N for
 /// `builtin-shapes:N`. Returns nothing for any other path.
