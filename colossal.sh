@@ -36,12 +36,14 @@ program_minutes=20 program_size=950 all_minutes=50 all_size=2800
 tool_packages=(g++=:c++ cmake=:cmake)
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h libutf8proc-dev=utf8proc.h zlib1g-dev=zlib.h
-  libzstd-dev=zstd.h libpng-dev=png.h libjpeg-dev=jpeglib.h libvalijson-dev=valijson/validator.hpp
-  libboost-dev=boost/beast.hpp ninja-build=:ninja)
+  libzstd-dev=zstd.h libpng-dev=png.h libjpeg-dev=jpeglib.h libgif-dev=gif_lib.h
+  libvalijson-dev=valijson/validator.hpp libboost-dev=boost/beast.hpp ninja-build=:ninja)
 # Needed by `pip install .` alone.
 python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
-# Optional: asynchronous reads and writes of scratch files, which threads do otherwise; pictures in WebP and tar files.
-extra_packages=(liburing-dev=liburing.h libwebp-dev=webp/decode.h libarchive-dev=archive.h)
+# Optional: asynchronous reads and writes of scratch files, which threads do otherwise; pictures in WebP and tar files;
+# videos other than GIF and y4m.
+extra_packages=(liburing-dev=liburing.h libwebp-dev=webp/decode.h libarchive-dev=archive.h
+  libavformat-dev=libavformat/avformat.h libavcodec-dev=libavcodec/avcodec.h libswscale-dev=libswscale/swscale.h)
 # Optional with the tests: a linker that saves a minute over their programs, and what the Python module needs.
 extra_test_packages=(lld=:ld.lld python3-dev=@header)
 docs_packages=(doxygen=:doxygen python3=:python3 python3-venv=@venv)

@@ -32,7 +32,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libcolossal-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "Trains and runs large transformers: headers and archives of the C++ library")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(depends cmake nlohmann-json3-dev libspdlog-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev libutf8proc-dev
-  zlib1g-dev libzstd-dev libpng-dev libjpeg-dev)
+  zlib1g-dev libzstd-dev libpng-dev libjpeg-dev libgif-dev)
 if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
   list(APPEND depends liburing-dev)
 endif()

@@ -5,7 +5,8 @@
 #                              unit of its own, where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do
-#                              no_cuda_graph.cpp, no_cuda_pages.cpp, no_io_uring.cpp, no_webp.cpp and no_tar.cpp
+#                              no_cuda_graph.cpp, no_cuda_pages.cpp, no_io_uring.cpp, no_webp.cpp, no_tar.cpp and
+#                              no_libav.cpp, for libav.cpp and libav_*.cpp
 
 include(${CMAKE_CURRENT_LIST_DIR}/EmbedTexts.cmake)
 
@@ -112,6 +113,11 @@ function(colossal_select_sources layer out)
     endif()
     list(FILTER sources EXCLUDE REGEX "/${name}\\.cpp$")
   endforeach()
+  if(LIBAV_FORMAT_INCLUDE AND LIBAV_CODEC_INCLUDE AND LIBAV_SCALE_INCLUDE)
+    list(FILTER sources EXCLUDE REGEX "/no_libav\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/libav[^/]*\\.cpp$")
+  endif()
   list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp"
     OUTPUT_VARIABLE single)
   set_source_files_properties(${single} PROPERTIES UNITY_GROUP without_torch)
@@ -267,7 +273,11 @@ function(colossal_add_layers)
   # Loops over pixels, which -O2 does not make into vectors.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/pictures/resample.cpp PROPERTIES COMPILE_OPTIONS
     $<$<CONFIG:Release>:-O3> SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
-  target_link_libraries(colossal_data PRIVATE ZLIB::ZLIB ${ZSTD_LIBRARY} PNG::PNG JPEG::JPEG)
+  target_link_libraries(colossal_data PRIVATE ZLIB::ZLIB ${ZSTD_LIBRARY} PNG::PNG JPEG::JPEG GIF::GIF ${CMAKE_DL_LIBS})
+  if(LIBAV_FORMAT_INCLUDE AND LIBAV_CODEC_INCLUDE AND LIBAV_SCALE_INCLUDE)
+    target_include_directories(colossal_data SYSTEM PRIVATE ${LIBAV_FORMAT_INCLUDE} ${LIBAV_CODEC_INCLUDE}
+      ${LIBAV_SCALE_INCLUDE})
+  endif()
   foreach(library WEBP LIBARCHIVE)
     if(${library}_INCLUDE AND ${library}_LIBRARY)
       target_include_directories(colossal_data SYSTEM PRIVATE ${${library}_INCLUDE})

@@ -26,7 +26,23 @@ class Tiff {
   bool is_big_;
 };
 
-/// Returns the picture turned from the given orientation to orientation 1.
+}  // namespace
+
+int exif_orientation(std::string_view bytes) {
+  constexpr uint32_t kOrientation = 0x0112, kShort = 3;
+  const Tiff tiff(bytes);
+  if (bytes.size() < 8 || (!bytes.starts_with("MM") && !bytes.starts_with("II")) || tiff.number(2, 2) != 42) return 1;
+  const uint64_t folder = tiff.number(4, 4);
+  if (!tiff.holds(folder, 2)) return 1;
+  const uint32_t entries = tiff.number(folder, 2);
+  for (uint64_t i = 0, at = folder + 2; i < entries && tiff.holds(at, 12); ++i, at += 12)
+    if (tiff.number(at, 2) == kOrientation && tiff.number(at + 2, 2) == kShort) {
+      const uint32_t value = tiff.number(at + 8, 2);
+      return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    }
+  return 1;
+}
+
 Picture turn(const Picture& from, int orientation) {
   const bool swaps = orientation >= 5;
   Picture to{swaps ? from.height : from.width, swaps ? from.width : from.height};
@@ -43,23 +59,6 @@ Picture turn(const Picture& from, int orientation) {
       std::copy_n(&from.rgb[(row * from.width + column) * 3], 3, &to.rgb[(y * to.width + x) * 3]);
     }
   return to;
-}
-
-}  // namespace
-
-int exif_orientation(std::string_view bytes) {
-  constexpr uint32_t kOrientation = 0x0112, kShort = 3;
-  const Tiff tiff(bytes);
-  if (bytes.size() < 8 || (!bytes.starts_with("MM") && !bytes.starts_with("II")) || tiff.number(2, 2) != 42) return 1;
-  const uint64_t folder = tiff.number(4, 4);
-  if (!tiff.holds(folder, 2)) return 1;
-  const uint32_t entries = tiff.number(folder, 2);
-  for (uint64_t i = 0, at = folder + 2; i < entries && tiff.holds(at, 12); ++i, at += 12)
-    if (tiff.number(at, 2) == kOrientation && tiff.number(at + 2, 2) == kShort) {
-      const uint32_t value = tiff.number(at + 8, 2);
-      return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
-    }
-  return 1;
 }
 
 Picture decode_picture(std::string_view bytes, const std::string& name, const CropFunction& crop) {

@@ -88,6 +88,9 @@ std::vector<PngText> read_png_texts(std::string_view bytes, const std::string& n
 /// orientation or is damaged.
 int exif_orientation(std::string_view tiff);
 
+/// Returns the picture turned from an EXIF orientation, 1 to 8, to orientation 1.
+Picture turn(const Picture& picture, int orientation);
+
 /// Resamples the part `box` of the file's picture to width x height pixels. Each pixel is a mean of the pixels around
 /// it, weighted by a triangle that in each direction is as wide as the reduction. This is the antialiased bilinear
 /// filter of Pillow and torchvision; the results agree to within 1 (of 0 to 255).

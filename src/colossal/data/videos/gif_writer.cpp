@@ -1,0 +1,112 @@
+#include <gif_lib.h>
+
+#include <cmath>
+#include <exception>
+#include <string>
+
+#include "colossal/base/error.h"
+#include "colossal/data/videos/clip_encoder.h"
+#include "colossal/data/videos/palette.h"
+
+namespace colossal::data {
+namespace {
+
+constexpr double kMostGifRate = 50;  // programs show images of less than 2 hundredths of a second for 10
+
+/// The state of giflib's callback.
+struct GifOutput {
+  ByteSink sink;
+  std::exception_ptr failure{};
+};
+
+int write_gif_bytes(GifFileType* gif, const GifByteType* bytes, int count) {
+  auto* output = static_cast<GifOutput*>(gif->UserData);
+  try {
+    output->sink({reinterpret_cast<const char*>(bytes), static_cast<size_t>(count)});
+  } catch (...) {  // must not pass through C
+    output->failure = std::current_exception();
+    return 0;
+  }
+  return count;
+}
+
+/// Returns a table of giflib's form: the number of its colours is a power of two.
+std::unique_ptr<ColorMapObject, void (*)(ColorMapObject*)> gif_colours(const PalettePicture& picture) {
+  int size = 2;
+  while (size < static_cast<int>(picture.colours.size())) size *= 2;
+  std::unique_ptr<ColorMapObject, void (*)(ColorMapObject*)> map(GifMakeMapObject(size, nullptr), GifFreeMapObject);
+  require(map != nullptr, "data", "no memory for the colours of a GIF");
+  for (size_t i = 0; i < picture.colours.size(); ++i)
+    map->Colors[i] = {picture.colours[i][0], picture.colours[i][1], picture.colours[i][2]};
+  return map;
+}
+
+class GifEncoder final : public ClipEncoder {
+ public:
+  GifEncoder(const ClipFormat& format, ByteSink sink) : format_(format), output_{std::move(sink)} {
+    require(format.fps <= kMostGifRate, "data", "a GIF must have at most ", kMostGifRate, " frames a second: got ",
+            format.fps, "; write .y4m or .mp4");
+    int code = 0;
+    gif_ = EGifOpen(&output_, write_gif_bytes, &code);
+    require(gif_ != nullptr, "data", "no memory for a GIF");
+    EGifSetGifVersion(gif_, true);
+    check(EGifPutScreenDesc(gif_, static_cast<int>(format.width), static_cast<int>(format.height), 8, 0, nullptr));
+    constexpr GifByteType kForever[] = {1, 0, 0};
+    check(EGifPutExtensionLeader(gif_, APPLICATION_EXT_FUNC_CODE));
+    check(EGifPutExtensionBlock(gif_, 11, "NETSCAPE2.0"));
+    check(EGifPutExtensionBlock(gif_, sizeof kForever, kForever));
+    check(EGifPutExtensionTrailer(gif_));
+  }
+
+  ~GifEncoder() override {
+    int code = 0;
+    if (gif_ != nullptr) EGifCloseFile(gif_, &code);
+  }
+
+  void add(const Picture& frame) override {
+    PalettePicture few = with_palette(frame);
+    // The ends are rounded down, so that a frame is on the screen at the time that is its own by the rate.
+    const auto end = [&](int64_t frames) {
+      return static_cast<int64_t>(std::floor(100 * static_cast<double>(frames) / format_.fps));
+    };
+    const GraphicsControlBlock control{.DisposalMode = DISPOSE_DO_NOT,
+                                       .UserInputFlag = false,
+                                       .DelayTime = static_cast<int>(end(frames_ + 1) - end(frames_)),
+                                       .TransparentColor = NO_TRANSPARENT_COLOR};
+    GifByteType bytes[4];
+    const size_t size = EGifGCBToExtension(&control, bytes);
+    check(EGifPutExtension(gif_, GRAPHICS_EXT_FUNC_CODE, static_cast<int>(size), bytes));
+    const auto colours = gif_colours(few);
+    check(EGifPutImageDesc(gif_, 0, 0, static_cast<int>(frame.width), static_cast<int>(frame.height), false,
+                           colours.get()));
+    for (int64_t y = 0; y < frame.height; ++y)
+      check(EGifPutLine(gif_, few.pixels.data() + y * frame.width, static_cast<int>(frame.width)));
+    ++frames_;
+  }
+
+  void finish() override {
+    int code = 0;
+    const int done = EGifCloseFile(std::exchange(gif_, nullptr), &code);
+    if (output_.failure) std::rethrow_exception(output_.failure);
+    require(done == GIF_OK, "data", "a GIF cannot be completed: ", GifErrorString(code));
+  }
+
+ private:
+  void check(int done) const {
+    if (output_.failure) std::rethrow_exception(output_.failure);
+    require(done == GIF_OK, "data", "a GIF cannot be written: ", GifErrorString(gif_->Error));
+  }
+
+  ClipFormat format_;
+  GifOutput output_;
+  GifFileType* gif_ = nullptr;
+  int64_t frames_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ClipEncoder> encode_gif(const ClipFormat& format, ByteSink sink) {
+  return std::make_unique<GifEncoder>(format, std::move(sink));
+}
+
+}  // namespace colossal::data
