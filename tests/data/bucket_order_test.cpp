@@ -33,7 +33,7 @@ using Row = std::tuple<int64_t, int64_t, int64_t>;  // epoch, picture, occurrenc
 Row row_of(const Visit& visit) { return {visit.epoch, visit.picture, visit.occurrence}; }
 
 /// Returns all rows that the pictures of a bucket have in an epoch.
-std::set<Row> all_rows(const BucketRows& bucket, int64_t epoch) {
+std::set<Row> all_rows(const RowStream& bucket, int64_t epoch) {
   std::set<Row> rows;
   for (int64_t i = 0; i < bucket.rows(); ++i) {
     const Visit visit = bucket.at(i, 0, false);
@@ -85,7 +85,7 @@ TEST(BucketOrder, ReadsEachRowOnceAndLetsRestsWait) {
         }
       }
       for (size_t bucket = 0; bucket < read.size(); ++bucket) {
-        all[bucket].merge(all_rows(order.buckets()[bucket], epoch));
+        all[bucket].merge(all_rows(*order.buckets()[bucket], epoch));
         EXPECT_TRUE(std::includes(all[bucket].begin(), all[bucket].end(), read[bucket].begin(), read[bucket].end()))
             << "a row belongs to another bucket";
         EXPECT_LT(all[bucket].size() - read[bucket].size(), static_cast<size_t>(rows)) << "more waits than a rest";
@@ -189,7 +189,8 @@ TEST(BucketOrder, RefusesWhatItDoesNotHave) {
   BucketRows rows;
   rows.add(0, 5);
   EXPECT_THAT(test::thrown_message([&] { BucketOrder({rows}, {.rows = 0}); }), HasSubstr("at least 1 row"));
-  EXPECT_THAT(test::thrown_message([&] { BucketOrder({{}, {}}, {.rows = 1}); }), HasSubstr("there must be pictures"));
+  EXPECT_THAT(test::thrown_message([&] { BucketOrder({BucketRows(), BucketRows()}, {.rows = 1}); }),
+              HasSubstr("there must be pictures"));
   const BucketOrder order({rows}, {.rows = 2});
   EXPECT_EQ(order.rows(), 5);
   EXPECT_THAT(test::thrown_message([&] { order.batch(0, 2); }), HasSubstr("epoch 0 has 2 batches: got batch 2"));

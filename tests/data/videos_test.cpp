@@ -294,6 +294,15 @@ TEST_F(Libav, ChoosesFramesByTheirStamps) {
   EXPECT_THAT(frames_at(*rounded.reader, 24, 12), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
 }
 
+TEST_F(Libav, ReadsPartsOfVideos) {
+  const Opened video(stored("variable_rate.mp4"));
+  std::vector<int> values;
+  const auto take = [&](const Picture& picture) { values.push_back((pixel(picture, 9, 9)[1] + 10) / 20 - 1); };
+  read_clip(*video.reader, {.start = 3, .frames = 3, .fps = 5}, take);
+  read_clip(*video.reader, {.start = 1, .frames = 3, .fps = 10}, take);
+  EXPECT_THAT(values, ElementsAre(3, 3, 5, 1, 2, 2));
+}
+
 TEST_F(Libav, TurnsAsTheFileSays) {
   const Opened video(stored("turned.mp4"));
   EXPECT_EQ(video.reader->size(), (PictureSize{16, 32}));

@@ -18,6 +18,12 @@ void check_bucket_rows(int64_t rows) {
           "; lower the number before the _ of folders such as 10_name");
 }
 
+BucketOrder::Streams streams_of(std::vector<BucketRows> buckets) {
+  BucketOrder::Streams streams;
+  for (BucketRows& bucket : buckets) streams.push_back(std::make_shared<const BucketRows>(std::move(bucket)));
+  return streams;
+}
+
 }  // namespace
 
 void BucketRows::add(int64_t picture, int64_t repeats) {
@@ -36,16 +42,21 @@ Visit BucketRows::at(int64_t row, uint64_t seed, bool shuffle) const {
 }
 
 BucketOrder::BucketOrder(std::vector<BucketRows> buckets, const BucketOrderOptions& options)
+    : BucketOrder(streams_of(std::move(buckets)), options) {}
+
+BucketOrder::BucketOrder(Streams buckets, const BucketOrderOptions& options)
     : buckets_(std::move(buckets)), options_(options) {
-  require(options_.rows >= 1, "data", "a batch must take at least 1 row of its bucket: got ", options_.rows);
-  for (const BucketRows& bucket : buckets_) check_bucket_rows(rows_ += bucket.rows());
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    require(rows_of_batch(i) >= 1, "data", "a batch must take at least 1 row of its bucket: got ", rows_of_batch(i));
+    check_bucket_rows(rows_ += buckets_[i]->rows());
+  }
   require(rows_ >= 1, "data", "there must be pictures: got none");
   if (!options_.counts_once) return;
   std::vector<std::pair<int64_t, BucketBatch>> by_picture;
   for (size_t i = 0; i < buckets_.size(); ++i)
-    for (int64_t row = 0; row < buckets_[i].rows(); row += options_.rows)
-      by_picture.push_back({buckets_[i].at(row, options_.seed, false).picture,
-                            {.bucket = static_cast<int64_t>(i), .number = row / options_.rows}});
+    for (int64_t row = 0; row < buckets_[i]->rows(); row += rows_of_batch(i))
+      by_picture.push_back({buckets_[i]->at(row, options_.seed, false).picture,
+                            {.bucket = static_cast<int64_t>(i), .number = row / rows_of_batch(i)}});
   const auto order = [](const auto& a, const auto& b) { return a.first < b.first; };
   std::stable_sort(by_picture.begin(), by_picture.end(), order);
   for (const auto& [picture, batch] : by_picture) once_.push_back(batch);
@@ -54,7 +65,8 @@ BucketOrder::BucketOrder(std::vector<BucketRows> buckets, const BucketOrderOptio
 int64_t BucketOrder::batches(int64_t epoch) const {
   if (options_.counts_once) return static_cast<int64_t>(once_.size());
   int64_t count = 0;
-  for (const BucketRows& bucket : buckets_) count += before(bucket, epoch + 1) - before(bucket, epoch);
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    count += before(bucket, epoch + 1) - before(bucket, epoch);
   return count;
 }
 
@@ -69,7 +81,7 @@ BucketBatch BucketOrder::batch(int64_t epoch, int64_t batch) const {
   }
   size_t bucket = 0;
   for (;; ++bucket) {
-    const int64_t first = before(buckets_[bucket], epoch), own = before(buckets_[bucket], epoch + 1) - first;
+    const int64_t first = before(bucket, epoch), own = before(bucket, epoch + 1) - first;
     if (place < own) return {.epoch = epoch, .bucket = static_cast<int64_t>(bucket), .number = first + place};
     place -= own;
   }
@@ -77,8 +89,8 @@ BucketBatch BucketOrder::batch(int64_t epoch, int64_t batch) const {
 
 Visit BucketOrder::visit(const BucketBatch& batch, int64_t row) const {
   const uint64_t seed = derive_seed(derive_seed(options_.seed, "buckets"), static_cast<uint64_t>(batch.bucket));
-  const BucketRows& bucket = buckets_[static_cast<size_t>(batch.bucket)];
-  Visit visit = bucket.at(batch.number * options_.rows + row, seed, options_.shuffle);
+  const auto bucket = static_cast<size_t>(batch.bucket);
+  Visit visit = buckets_[bucket]->at(batch.number * rows_of_batch(bucket) + row, seed, options_.shuffle);
   visit.counts = !options_.counts_once || (batch.epoch == 0 && visit.epoch == 0);
   return visit;
 }

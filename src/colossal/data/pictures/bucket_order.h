@@ -5,6 +5,7 @@
 //   const data::Visit visit = order.visit(batch, /*row=*/5);                    // visit.picture is its sixth row
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace colossal::data {
@@ -18,17 +19,30 @@ struct Visit {
   bool operator==(const Visit&) const = default;
 };
 
-/// The pictures of one bucket. A picture has as many rows in an epoch as it has repeats.
+/// The endless stream of rows of one bucket, its epochs one after another.
+/// Thread safety: const members may be called from several threads.
+class RowStream {
+ public:
+  virtual ~RowStream() = default;
+  /// Returns the number of rows of all epochs before an epoch.
+  virtual int64_t before(int64_t epoch) const = 0;
+  /// Returns row `row` of the stream, which must have one. With `shuffle` the order within an epoch is a function of
+  /// (seed, epoch). Without, it is the order in which pictures were given.
+  virtual Visit at(int64_t row, uint64_t seed, bool shuffle) const = 0;
+  /// Returns the number of pictures, or clips, that have rows in epoch 0.
+  virtual int64_t pictures() const = 0;
+  int64_t rows() const { return before(1); }  ///< number of rows in epoch 0
+};
+
+/// The pictures of one bucket. A picture has as many rows in an epoch as it has repeats, in every epoch.
 /// Memory: 16 bytes a picture.
-class BucketRows {
+class BucketRows final : public RowStream {
  public:
   /// Adds a picture. Errors ("data"): repeats below 1; more than 2^31 rows.
   void add(int64_t picture, int64_t repeats);
-  int64_t pictures() const { return static_cast<int64_t>(pictures_.size()); }
-  int64_t rows() const { return ends_.empty() ? 0 : ends_.back(); }  ///< number of rows in an epoch
-  /// Returns row `row` of the endless stream of this bucket, which has rows() rows an epoch, at least one. With
-  /// `shuffle` the order of an epoch is a function of (seed, epoch). Without, it is the order of add().
-  Visit at(int64_t row, uint64_t seed, bool shuffle) const;
+  int64_t before(int64_t epoch) const override { return ends_.empty() ? 0 : epoch * ends_.back(); }
+  Visit at(int64_t row, uint64_t seed, bool shuffle) const override;
+  int64_t pictures() const override { return static_cast<int64_t>(pictures_.size()); }
 
  private:
   std::vector<int64_t> pictures_, ends_;  // ends_: number of rows of a picture and all before it
@@ -43,6 +57,7 @@ struct BucketBatch {
 /// Options of a BucketOrder.
 struct BucketOrderOptions {
   int64_t rows = 0;  ///< number of rows B that a batch takes of its bucket; must be set (at least 1)
+  std::vector<int64_t> rows_of_bucket{};  ///< the same for each bucket; empty = `rows` for all
   uint64_t seed = 0;
   bool shuffle = true;       ///< false = pictures in the order of BucketRows::add(), and batches bucket by bucket
   bool counts_once = false;  ///< true = an evaluation: batches have the rows of epoch 0, each once
@@ -51,8 +66,8 @@ struct BucketOrderOptions {
 /// The order of the batches of an epoch.
 ///
 /// Each bucket is an endless stream of rows, its epochs one after another, each shuffled. Batches are cut from that
-/// stream. Before epoch e a bucket of R rows has given e * R / B batches (rounded down), so in epoch e it gives the
-/// batches that its rows of that epoch complete; those are shuffled with the batches of other buckets. The e * R mod B
+/// stream. Before epoch e a bucket that had R rows so far has given R / B batches (rounded down), so in epoch e it gives
+/// the batches that its rows of that epoch complete; those are shuffled with the batches of other buckets. The R mod B
 /// rows that complete none are the first rows of its next batch, in a later epoch. No row is dropped or doubled.
 /// The waiting rows are hence known from the epoch alone, and a position needs no list of them.
 ///
@@ -63,7 +78,9 @@ struct BucketOrderOptions {
 /// Thread safety: const members may be called from several threads.
 class BucketOrder {
  public:
-  /// Errors ("data"): options.rows below 1; no rows; more than 2^31 rows.
+  using Streams = std::vector<std::shared_ptr<const RowStream>>;
+  /// Errors ("data"): rows of a batch below 1; no rows in epoch 0; more than 2^31 rows in it.
+  BucketOrder(Streams buckets, const BucketOrderOptions& options);
   BucketOrder(std::vector<BucketRows> buckets, const BucketOrderOptions& options);
   /// Returns the number of batches in an epoch. It may be 0, if no bucket has the rows of a batch.
   int64_t batches(int64_t epoch) const;
@@ -71,14 +88,17 @@ class BucketOrder {
   BucketBatch batch(int64_t epoch, int64_t batch) const;
   /// Returns row `row` of a batch, from 0 to B - 1. With counts_once no row counts after epoch 0.
   Visit visit(const BucketBatch& batch, int64_t row) const;
-  const std::vector<BucketRows>& buckets() const { return buckets_; }
-  int64_t rows() const { return rows_; }  ///< number of rows in an epoch
+  const Streams& buckets() const { return buckets_; }
+  int64_t rows() const { return rows_; }  ///< number of rows in epoch 0
 
  private:
+  int64_t rows_of_batch(size_t bucket) const {
+    return options_.rows_of_bucket.empty() ? options_.rows : options_.rows_of_bucket.at(bucket);
+  }
   /// Returns the number of batches that a bucket gives before an epoch.
-  int64_t before(const BucketRows& bucket, int64_t epoch) const { return epoch * bucket.rows() / options_.rows; }
+  int64_t before(size_t bucket, int64_t epoch) const { return buckets_[bucket]->before(epoch) / rows_of_batch(bucket); }
 
-  std::vector<BucketRows> buckets_;
+  Streams buckets_;
   BucketOrderOptions options_;
   int64_t rows_ = 0;
   std::vector<BucketBatch> once_;  // with counts_once the batches of an epoch

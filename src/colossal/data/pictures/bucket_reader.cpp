@@ -40,10 +40,12 @@ uint64_t seed_of_visit(uint64_t seed, const Visit& visit) {
   return visit.occurrence == 0 ? first : derive_seed(first, static_cast<uint64_t>(visit.occurrence));
 }
 
-nlohmann::json rows_of_each(const std::vector<PictureSize>& buckets, const std::vector<BucketRows>& rows) {
+/// Returns the rows of each bucket. `rows_at(i)` is the number of those of bucket i.
+template <class RowsAt>
+nlohmann::json rows_of_each(const std::vector<PictureSize>& buckets, const RowsAt& rows_at) {
   nlohmann::json each = nlohmann::json::object();
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].rows() > 0) each[to_string(buckets[i])] = rows[i].rows();
+  for (size_t i = 0; i < buckets.size(); ++i)
+    if (rows_at(i) > 0) each[to_string(buckets[i])] = rows_at(i);
   return each;
 }
 
@@ -148,10 +150,10 @@ nlohmann::json BucketReader::traits() const {
   nlohmann::json traits = samples_->traits();
   traits["seed"] = options_.batches.seed;
   traits["batch_size"] = options_.batches.batch_size;
-  traits["buckets"] = rows_of_each(options_.buckets, order_.buckets());
+  traits["buckets"] = rows_of_each(options_.buckets, [&](size_t i) { return order_.buckets()[i]->rows(); });
   if (!prior_) return traits;
   traits["prior"] = prior_->traits();
-  traits["prior"]["buckets"] = rows_of_each(options_.buckets, prior_rows_);
+  traits["prior"]["buckets"] = rows_of_each(options_.buckets, [&](size_t i) { return prior_rows_[i].rows(); });
   return traits;
 }
 
@@ -167,7 +169,7 @@ std::vector<std::string> BucketReader::take_notices() {
 }
 
 std::string BucketReader::count_of(size_t bucket) const {
-  const BucketRows& own = order_.buckets()[bucket];
+  const RowStream& own = *order_.buckets()[bucket];
   const int64_t of_batch = training_rows(), waiting = own.rows() % of_batch;
   const bool counts_once = options_.batches.counts_once;
   const int64_t batches = own.rows() / of_batch + (counts_once && waiting > 0 ? 1 : 0);
@@ -184,7 +186,7 @@ std::string BucketReader::count_of(size_t bucket) const {
 std::vector<std::string> BucketReader::counts() const {
   std::vector<std::string> lines;
   for (size_t bucket = 0; bucket < options_.buckets.size(); ++bucket)
-    if (order_.buckets()[bucket].rows() > 0) lines.push_back(count_of(bucket));
+    if (order_.buckets()[bucket]->rows() > 0) lines.push_back(count_of(bucket));
   return lines;
 }
 

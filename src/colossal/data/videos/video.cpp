@@ -48,4 +48,10 @@ Picture frame_at(VideoReader& video, double seconds) {
   return video.picture();
 }
 
+void read_clip(VideoReader& video, const ClipPart& part, const std::function<void(const Picture&)>& take) {
+  const auto time_of = [&](int64_t frame) { return static_cast<double>(part.start + frame) / part.fps; };
+  video.seek(time_of(0));
+  for (int64_t frame = 0; frame < part.frames; ++frame) take(frame_at(video, time_of(frame)));
+}
+
 }  // namespace colossal::data

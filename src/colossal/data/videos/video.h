@@ -5,6 +5,7 @@
 //   const auto video = data::open_video(data::bytes_of(*file), file->path());
 //   const data::Picture second = data::frame_at(*video, 1.0);   // what a player shows one second after the start
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -77,6 +78,16 @@ constexpr double kStampError = 0.001;
 /// last frame has that frame, because headers may round lengths up.
 /// Errors: as VideoReader::next(); the video ends before that time.
 Picture frame_at(VideoReader& video, double seconds);
+
+/// A part of a video: `frames` frames at the rate `fps`, from the one with the number `start`.
+struct ClipPart {
+  int64_t start = 0, frames = 1;
+  double fps = 24;
+};
+
+/// Calls `take` with each frame of a part in its order: those that are shown at start / fps, (start + 1) / fps, ...
+/// Errors: as frame_at(). Memory: one frame at a time.
+void read_clip(VideoReader& video, const ClipPart& part, const std::function<void(const Picture&)>& take);
 
 /// Openers of each format, for open_video().
 std::unique_ptr<VideoReader> open_gif(const PictureBytes& bytes, const std::string& name);
