@@ -15,6 +15,8 @@
 #include "colossal/data/pictures/picture.h"
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/data/streams/json_lines.h"
+#include "colossal/data/videos/clip_encoder.h"
+#include "colossal/data/videos/video.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::data {
@@ -25,20 +27,30 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 2> kListNames = {"metadata.jsonl", "metadata.csv"};
 constexpr const char* kSkipRemedy = "; to train without it set data.on_error = \"skip\"";
 
+uint64_t look_of_shape(uint64_t seed, int64_t index) {
+  return training_shape_seed(derive_seed(seed, static_cast<uint64_t>(index)));
+}
+
 /// Drawn shapes as files.
 class CaptionedShapes final : public CaptionedPictures {
  public:
   CaptionedShapes(CaptionedFindings& found, const CaptionedOptions& options)
-      : CaptionedPictures(std::move(found.pictures), {}), seed_(options.seed) {}
+      : CaptionedPictures(std::move(found.pictures), {}), options_(options) {}
 
   std::string bytes(int64_t index) const override {
     const CaptionedPicture& picture = at(index);
-    const uint64_t look = training_shape_seed(derive_seed(seed_, static_cast<uint64_t>(index)));
-    return encode_png(draw_shape(shape_of(index), look, picture.width, picture.height));
+    const uint64_t look = look_of_shape(options_.seed, index);
+    if (picture.seconds == 0) return encode_png(draw_shape(shape_of(index), look, picture.width, picture.height));
+    std::string bytes;
+    const auto clip = encode_gif({picture.width, picture.height, options_.fps}, [&](auto piece) { bytes += piece; });
+    for (int64_t frame = 0; frame < options_.frames; ++frame)
+      clip->add(draw_moving_shape(shape_of(index), look, picture.width, picture.height, frame));
+    clip->finish();
+    return bytes;
   }
 
  private:
-  uint64_t seed_;
+  CaptionedOptions options_;
 };
 
 bool is_tar(std::string_view path) { return has_ending(path, ".tar"); }
@@ -94,7 +106,8 @@ std::vector<std::string> named_tars(const std::string& path) {
 
 std::unique_ptr<CaptionedPictures> open_folder(const std::string& path, const CaptionedOptions& options) {
   if (const auto list = list_path_in(path)) return open_captioned_list(*list, options);
-  if (has_visible_file(path, has_picture_ending)) return open_captioned_files(path, options);
+  if (has_visible_file(path, [&](const std::string& file) { return has_shown_ending(file, options); }))
+    return open_captioned_files(path, options);
   LeftOut left_out;
   const std::vector<std::string> tars = visible_files(path, is_tar), parquet = visible_files(path, is_parquet);
   visible_files(path, [](const std::string& file) { return is_tar(file) || is_parquet(file); }, &left_out);
@@ -104,6 +117,7 @@ std::unique_ptr<CaptionedPictures> open_folder(const std::string& path, const Ca
   if (!parquet.empty()) return open_captioned_parquet(path, parquet, options);
   const auto others = left_out.notice(path);
   throw Error("data", concat("no pictures with captions in ", path, ": there must be .png, .jpg, .jpeg or .webp files ",
+                             options.has_videos ? "or videos " : "",
                              "with .txt or .caption files beside them, metadata.jsonl or metadata.csv, .tar or ",
                              ".parquet files", others ? "; " + *others : ""));
 }
@@ -124,7 +138,26 @@ std::vector<std::string> CaptionedFindings::finish(const std::string& path) {
   return std::move(notices);
 }
 
-CaptionedPicture measured_picture(const PictureBytes& bytes, std::string name, const std::string& place) {
+PictureBytes CaptionedPictures::open(int64_t index) const {
+  const auto all = std::make_shared<const std::string>(bytes(index));
+  return {static_cast<int64_t>(all->size()),
+          [all](int64_t begin, int64_t count, char* out) { bytes_of(*all).read(begin, count, out); }};
+}
+
+PictureBytes kept_bytes(const std::shared_ptr<const InputFile>& file, int64_t begin, int64_t size) {
+  const PictureBytes bytes = bytes_of(*file, begin, size);
+  return {size, [file, read = bytes.read](int64_t at, int64_t count, char* out) { read(at, count, out); }};
+}
+
+CaptionedPicture measured_picture(const PictureBytes& bytes, std::string name, const std::string& place,
+                                  const CaptionedOptions& options) {
+  if (options.has_videos && has_video_ending(place)) {
+    const auto video = open_video(bytes, place);
+    return {.name = std::move(name),
+            .width = video->size().width,
+            .height = video->size().height,
+            .seconds = video->seconds()};
+  }
   require(bytes.size <= kMaxPictureFileBytes, "data", place, " has more than ", kMaxPictureFileBytes, " bytes");
   const PictureHeader header = read_picture_header(bytes, place);
   require_decoder(header, place);
@@ -160,6 +193,10 @@ bool has_picture_ending(std::string_view path) {
   return std::any_of(kEndings.begin(), kEndings.end(), [&](const char* ending) { return has_ending(path, ending); });
 }
 
+bool has_shown_ending(std::string_view path, const CaptionedOptions& options) {
+  return has_picture_ending(path) || (options.has_videos && has_video_ending(path));
+}
+
 std::pair<int64_t, std::string> kohya_folder(const std::string& name) {
   constexpr int64_t kMaxRepeats = 1'000'000;
   const size_t line = name.find('_');
@@ -173,12 +210,18 @@ std::unique_ptr<CaptionedPictures> open_captioned_shapes(int64_t count, const Ca
   require(count <= kMaxListed, "data", "at most ", kMaxListed, " drawn shapes can be listed: got ", count);
   require(options.width >= 1 && options.height >= 1, "data", "drawn shapes need sides of at least 1: got ",
           options.width, " x ", options.height);
+  const bool are_clips = options.has_videos && options.frames > 1;
+  require(!are_clips || (options.fps > 0 && options.fps <= kMostGifRate), "data",
+          "clips of drawn shapes must have a rate ", "above 0 and at most ", kMostGifRate, " frames a second: got ",
+          options.fps, "; set data.fps");
   CaptionedFindings found(options);
-  for (int64_t i = 0; i < count; ++i)
-    found.pictures.push_back({.name = concat("shape ", i),
-                              .width = options.width,
-                              .height = options.height,
-                              .caption = shape_caption(shape_of(i))});
+  for (int64_t i = 0; i < count; ++i) {
+    CaptionedPicture shape{.name = concat("shape ", i), .width = options.width, .height = options.height};
+    shape.caption =
+        are_clips ? moving_shape_caption(shape_of(i), look_of_shape(options.seed, i)) : shape_caption(shape_of(i));
+    if (are_clips) shape.seconds = static_cast<double>(options.frames) / options.fps;
+    found.pictures.push_back(std::move(shape));
+  }
   return std::make_unique<CaptionedShapes>(found, options);
 }
 

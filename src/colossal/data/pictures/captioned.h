@@ -1,4 +1,5 @@
-// Pictures with captions: files with texts beside them, lists of files, tar files, Parquet files or drawn shapes.
+// Pictures and videos with captions: files with texts beside them, lists of files, tar files, Parquet files or drawn
+// shapes.
 //
 //   const auto pictures = data::open_captioned("pictures", {.on_error = data::OnError::Skip});
 //   for (const std::string& notice : pictures->take_notices()) std::cout << notice << "\n";
@@ -11,11 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/data/pictures/picture_header.h"
 #include "colossal/data/streams/record_source.h"
 
 namespace colossal::data {
 
-/// A picture, except its pixels.
+/// A picture or a video, except its pixels.
 struct CaptionedPicture {
   /// Names the picture in messages: the path of a file within the folder, `file.tar/member`, `file.parquet:row` or
   /// `shape 17`.
@@ -23,6 +25,7 @@ struct CaptionedPicture {
   int64_t width = 0, height = 0;  ///< pixels, upright (EXIF), as the headers of the file say
   std::string caption{};          ///< UTF-8, without white space around it; not empty
   int64_t repeats = 1;            ///< how often an epoch shows it (kohya's folders)
+  double seconds = 0;             ///< length of a video; 0 = a picture
 };
 
 /// Options of open_captioned().
@@ -34,6 +37,9 @@ struct CaptionedOptions {
   int64_t width = 512;        ///< the size of drawn shapes; other pictures have their own
   int64_t height = width;     ///< as `width`
   uint64_t seed = 0;          ///< the drawn shapes follow from it
+  bool has_videos = false;    ///< true = videos (has_video_ending()) are read as well as pictures
+  int64_t frames = 1;  ///< of drawn shapes with has_videos: above 1 = clips of so many frames, in which they move
+  double fps = 24;     ///< the rate of those clips, at most 50
 };
 
 /// A list of pictures with captions, whose files are read when they are needed.
@@ -49,9 +55,12 @@ class CaptionedPictures {
   /// Returns the number of pictures, at least 1.
   int64_t count() const { return static_cast<int64_t>(pictures_.size()); }
   const CaptionedPicture& at(int64_t index) const { return pictures_.at(static_cast<size_t>(index)); }
-  /// Returns the encoded bytes of a picture, for decode_picture(): those of its file or member, or a PNG of a drawn
-  /// shape. Errors ("file", "data"), with the file's name: it cannot be read, or was changed since it was opened.
+  /// Returns the encoded bytes of a picture, for decode_picture(), or of a video: those of its file or member, a PNG of
+  /// a drawn shape or a GIF of a drawn clip, which keeps each pixel. Errors ("file", "data"), with the file's name: it cannot be read, or was changed since it was opened.
   virtual std::string bytes(int64_t index) const = 0;
+  /// Returns the same bytes to be read in pieces, for open_video(). The result keeps open what it reads. Errors: as
+  /// bytes().
+  virtual PictureBytes open(int64_t index) const;
   /// Returns lines for the log, once: what was skipped (as limited by SkippedRecords), which files are not read, and
   /// kohya's folders with their repeats.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
@@ -67,8 +76,9 @@ class CaptionedPictures {
 
 /// Opens the pictures at a path. What is there decides the form:
 ///
-/// - `builtin-shapes`, `builtin-shapes:N`: 10,000 or N drawn shapes (draw_shape()) with captions such as "a star".
-///   Picture i is a function of `seed` and i.
+/// - `builtin-shapes`, `builtin-shapes:N`: 10,000 or N drawn shapes (draw_shape()) with captions such as "a star", or
+///   clips of them (draw_moving_shape()) with captions such as "a star moves left". Each is a function of `seed` and its
+///   number, and the first frame of a clip is the picture of that number.
 /// - A folder with `metadata.jsonl` or `metadata.csv` (RFC 4180, with a line of names), or such a file itself: a line
 ///   has the path of a picture in the folder, `file_name`, and its caption. Other pictures are not read.
 /// - A folder with pictures (.png, .jpg, .jpeg, .webp) in any depth, in the order of their paths. The caption of
@@ -79,11 +89,13 @@ class CaptionedPictures {
 ///   member for the caption, in this order of preference. Compressed tars are refused.
 /// - A .parquet file or a folder of them, with a column of encoded pictures (bytes, or a structure with the member
 ///   `bytes`, as the package datasets writes it) and a column of captions. If there are several of pictures, that with
-///   the name `image` is used.
+///   the name `image` is used. There are no videos in Parquet files.
+///
+/// With has_videos the same holds for videos: `x.mp4` has its caption in `x.txt`.
 ///
 /// Errors ("data", "file"), with the name of the file: none of these forms is at the path, or it has no pictures. With
 /// OnError::Refuse also: a picture whose headers cannot be read (read_picture_header()), of more than 256 MiB, or of
-/// WebP in a build without libwebp; a missing caption, one that is not UTF-8, or of more than 1 MiB; two captions that
+/// WebP in a build without libwebp; a video that open_video() refuses; a missing caption, one that is not UTF-8, or of more than 1 MiB; two captions that
 /// differ; a damaged line; a file name that occurs twice in the list, is absolute, has `..` or a link to a folder; a
 /// damaged tar or Parquet file.
 /// Cost: reads the headers of each picture and all captions. A Parquet file is unpacked once.

@@ -32,14 +32,18 @@ class CaptionedFiles final : public CaptionedPictures {
     require(file->size() <= kMaxPictureFileBytes, "data", path, " has more than ", kMaxPictureFileBytes, " bytes");
     return file->content();
   }
+  PictureBytes open(int64_t index) const override {
+    const auto file = InputFile::open(folder_ + "/" + at(index).name);
+    return kept_bytes(file, 0, file->size());
+  }
 
  private:
   std::string folder_;
 };
 
-CaptionedPicture measured_file(const std::string& folder, const std::string& name) {
+CaptionedPicture measured_file(const std::string& folder, const std::string& name, const CaptionedOptions& options) {
   const auto file = InputFile::open(folder + "/" + name);
-  return measured_picture(bytes_of(*file), name, file->path());
+  return measured_picture(bytes_of(*file), name, file->path(), options);
 }
 
 /// Returns a path without the ending of the file's name.
@@ -122,7 +126,7 @@ void add_listed(const nlohmann::json& line, const std::string& folder, const std
   require(listed != line.end() && listed->is_string(), "data", place, ": no file_name, the path of a picture");
   const std::string name = names.take(listed->get<std::string>(), place);
   std::string caption = caption_in(line, found.options(), place);
-  CaptionedPicture picture = measured_file(folder, name);
+  CaptionedPicture picture = measured_file(folder, name, found.options());
   picture.caption = std::move(caption);
   found.pictures.push_back(std::move(picture));
 }
@@ -177,10 +181,10 @@ std::unique_ptr<CaptionedPictures> open_captioned_files(const std::string& folde
     return has_ending(path, ".txt") || has_ending(path, ".caption");
   };
   std::vector<std::string> pictures;
-  const auto is_wanted = [&](const std::string& path) { return has_picture_ending(path) || is_caption(path); };
+  const auto is_wanted = [&](const std::string& path) { return has_shown_ending(path, options) || is_caption(path); };
   for (const std::string& path : visible_files(folder, is_wanted, &left_out)) {
     if (is_caption(path)) captions.add(path);
-    if (has_picture_ending(path)) pictures.push_back(path);
+    if (has_shown_ending(path, options)) pictures.push_back(path);
   }
   std::map<std::string, int64_t> repeated;  // number of pictures of each of kohya's folders
   for (const std::string& path : pictures)
@@ -191,7 +195,7 @@ std::unique_ptr<CaptionedPictures> open_captioned_files(const std::string& folde
       if (caption.empty()) caption = subject;
       require(!caption.empty(), "data", path, " has no caption; write one into a file beside it with the ending .txt ",
               "or .caption");
-      CaptionedPicture picture = measured_file(folder, name.string());
+      CaptionedPicture picture = measured_file(folder, name.string(), options);
       picture.caption = std::move(caption);
       picture.repeats = std::max<int64_t>(1, repeats);
       found.pictures.push_back(std::move(picture));
@@ -214,7 +218,8 @@ std::unique_ptr<CaptionedPictures> open_captioned_list(const std::string& list, 
   else
     read_json_list(list, folder, names, found);
   int64_t unlisted = 0;
-  for (const std::string& path : visible_files(folder, has_picture_ending))
+  const auto is_shown = [&](const std::string& path) { return has_shown_ending(path, options); };
+  for (const std::string& path : visible_files(folder, is_shown))
     unlisted += !names.has(fs::path(path).lexically_relative(folder).string());
   if (unlisted > 0) found.notices.push_back(concat("in ", folder, " ", unlisted, " pictures are not in ", list));
   return picture_files(folder, found);

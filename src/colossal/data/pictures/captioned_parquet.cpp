@@ -174,7 +174,8 @@ class ParquetPictures {
     require(bytes.kind == ParquetValue::Kind::Text, "data", place, ": no picture; store its bytes in the file");
     const std::string caption = clean_caption(text.text, place);
     require(!caption.empty(), "data", place, ": no caption");
-    CaptionedPicture picture = measured_picture(bytes_of(bytes.text), concat(name_, ":", row_), place);
+    CaptionedPicture picture =
+        measured_picture(bytes_of(bytes.text), concat(name_, ":", row_), place, found_.options());
     picture.caption = caption;
     const ParquetPlace at = column.place();
     const size_t file = places_.files.size() - 1;

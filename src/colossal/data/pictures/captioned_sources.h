@@ -43,9 +43,14 @@ class CaptionedFindings {
 constexpr int64_t kMaxPictureFileBytes = int64_t{256} << 20;  ///< maximum bytes of a picture's file
 constexpr int64_t kMaxCaptionBytes = int64_t{1} << 20;        ///< maximum bytes of a caption
 
-/// Returns a picture without a caption, with its size from the headers. `place` names it in messages.
-/// Errors ("data"): too many bytes, and errors of read_picture_header() and require_decoder().
-CaptionedPicture measured_picture(const PictureBytes& bytes, std::string name, const std::string& place);
+/// Returns a picture or, by the ending of `place`, a video without a caption, with its size from the headers. `place`
+/// names it in messages.
+/// Errors ("data"): too many bytes of a picture, and errors of read_picture_header(), require_decoder() and open_video().
+CaptionedPicture measured_picture(const PictureBytes& bytes, std::string name, const std::string& place,
+                                  const CaptionedOptions& options);
+
+/// Returns the `size` bytes of a file from `begin`, which keep the file open.
+PictureBytes kept_bytes(const std::shared_ptr<const InputFile>& file, int64_t begin, int64_t size);
 
 /// Returns a caption without the white space and byte order mark around it; "" = there is none.
 /// Errors ("data"), beginning with `place`: it is not UTF-8 or has more than kMaxCaptionBytes.
@@ -57,6 +62,9 @@ std::string caption_in(const nlohmann::json& object, const CaptionedOptions& opt
 
 /// Returns true if a name ends as pictures do: .png, .jpg, .jpeg or .webp, in any case.
 bool has_picture_ending(std::string_view path);
+
+/// Returns true if a name ends as what is read: as pictures do or, with options.has_videos, as videos do.
+bool has_shown_ending(std::string_view path, const CaptionedOptions& options);
 
 /// Returns the number of pictures that kohya's form of a folder's name asks for, and the name: `10_cat` gives 10 and
 /// cat. The number is 0 if the name has another form.

@@ -31,6 +31,8 @@ struct TarSample {
 /// The samples of a tar in the order of their first members (webdataset's rule of names).
 class TarSamples {
  public:
+  explicit TarSamples(const CaptionedOptions& options) : options_(options) {}
+
   void add(const TarMember& member) {
     const size_t slash = member.name.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;
     const size_t point = member.name.find('.', start);
@@ -39,7 +41,7 @@ class TarSamples {
     if (is_new) samples_.push_back({.name = member.name});
     TarSample& sample = samples_[place->second];
     const std::string ending = lower_case(member.name.substr(point + 1));
-    if (has_picture_ending("." + ending) && ending.find('.') == std::string::npos) {
+    if (has_shown_ending("." + ending, options_) && ending.find('.') == std::string::npos) {
       sample.has_other_picture = sample.picture.has_value();
       sample.name = member.name;
       sample.picture = member;
@@ -50,6 +52,7 @@ class TarSamples {
   const std::vector<TarSample>& all() const { return samples_; }
 
  private:
+  const CaptionedOptions& options_;
   std::unordered_map<std::string, size_t> places_;
   std::vector<TarSample> samples_;
 };
@@ -76,14 +79,19 @@ class CaptionedTars final : public CaptionedPictures {
         places_(std::move(places)) {}
 
   std::string bytes(int64_t index) const override {
+    const PictureBytes member = open(index);
+    std::string bytes(static_cast<size_t>(member.size), '\0');
+    member.read(0, member.size, bytes.data());
+    return bytes;
+  }
+
+  PictureBytes open(int64_t index) const override {
     const TarPlace& place = places_.at(static_cast<size_t>(index));
     const ListedTar& tar = tars_[place.tar];
     const auto file = InputFile::open(tar.path);  // not kept open, because there may be thousands
     require(file->size() == tar.size, "data", tar.path, " changed since it was opened: it had ", tar.size,
             " bytes, now ", file->size(), "; start again");
-    std::string bytes(static_cast<size_t>(place.size), '\0');
-    file->read(place.offset, place.size, bytes.data());
-    return bytes;
+    return kept_bytes(file, place.offset, place.size);
   }
 
  private:
@@ -116,7 +124,7 @@ CaptionedPicture picture_of_sample(const TarSample& sample, const InputFile& tar
   require(!sample.has_other_picture, "data", place, " is one of several pictures of its name; give each its own");
   std::string caption = caption_of_sample(sample, tar, place, options);
   CaptionedPicture picture =
-      measured_picture(bytes_of(tar, sample.picture->offset, sample.picture->size), std::move(name), place);
+      measured_picture(bytes_of(tar, sample.picture->offset, sample.picture->size), std::move(name), place, options);
   picture.caption = std::move(caption);
   return picture;
 }
@@ -134,7 +142,7 @@ std::unique_ptr<CaptionedPictures> open_captioned_tars(const std::string& path, 
   const std::string folder = fs::is_directory(path, failed) ? path : fs::path(path).parent_path().string();
   for (const std::string& tar : tars) {
     std::shared_ptr<const InputFile> file;
-    TarSamples samples;
+    TarSamples samples(options);
     found.attempt([&] {
       require_utf8_name(tar);
       file = InputFile::open(tar);

@@ -36,8 +36,10 @@ struct Rate {
 /// rounded to thousandths.
 Rate rate_of(double fps);
 
-/// GIF, a palette a frame. Each frame is given to the sink at once. Errors ("data"): more than 50 frames a second, which
-/// the format cannot say so that programs show it.
+/// The most frames a second of a GIF: programs show images of less than 2 hundredths of a second for 10.
+constexpr double kMostGifRate = 50;
+
+/// GIF, a palette a frame. Each frame is given to the sink at once. Errors ("data"): a rate above kMostGifRate.
 std::unique_ptr<ClipEncoder> encode_gif(const ClipFormat& format, ByteSink sink);
 
 /// y4m, without compression. Each frame is given to the sink at once.

@@ -11,8 +11,6 @@
 namespace colossal::data {
 namespace {
 
-constexpr double kMostGifRate = 50;  // programs show images of less than 2 hundredths of a second for 10
-
 /// The state of giflib's callback.
 struct GifOutput {
   ByteSink sink;
