@@ -44,17 +44,17 @@ struct Pictures : SizedSamples {
   int64_t count() const override { return static_cast<int64_t>(sizes.size()); }
   PictureSize size(int64_t index) const override { return sizes.at(static_cast<size_t>(index)); }
   int64_t repeats(int64_t index) const override { return repeats_of_each.at(static_cast<size_t>(index)); }
-  tensor::Batch make(int64_t rows, const PictureSize& bucket) const override {
+  tensor::Batch make(int64_t rows, const BucketShape& bucket) const override {
     tensor::Batch batch;
     for (const char* name : {"picture", "seed", "set"}) batch.add(name, {at::zeros({rows}, at::kLong), {Dim::Row}});
     batch.add("weights", {at::zeros({rows}, at::kFloat), {Dim::Row}});
-    batch.add("latents", {at::zeros({rows, bucket.height / 16, bucket.width / 16}, at::kFloat),
+    batch.add("latents", {at::zeros({rows, bucket.size.height / 16, bucket.size.width / 16}, at::kFloat),
                           {Dim::Row, Dim::Other, Dim::Other}});
     return batch;
   }
-  void fill(int64_t index, uint64_t seed, const PictureSize& bucket, tensor::Batch& batch, int64_t row) const override {
+  void fill(int64_t index, uint64_t seed, const BucketShape& bucket, tensor::Batch& batch, int64_t row) const override {
     require(index != unreadable, "data", "picture ", index, " is damaged");
-    require(batch.at("latents").size(1) * 16 == bucket.height, "test", "the bucket is not that of the batch");
+    require(batch.at("latents").size(1) * 16 == bucket.size.height, "test", "the bucket is not that of the batch");
     const auto set_row = [&](const char* name, int64_t value) {
       batch.at(name).mutable_data_ptr<int64_t>()[row] = value;
     };
@@ -110,6 +110,61 @@ TEST(BucketReader, MakesBatchesOfOneBucket) {
     shapes.insert(latents.sizes().vec());
   }
   EXPECT_GT(shapes.size(), 4u);
+}
+
+/// Videos of 1 to 60 frames, of random sizes. A further field has the frames of the bucket.
+struct Clips : Pictures {
+  tensor::Batch make(int64_t rows, const BucketShape& bucket) const override {
+    tensor::Batch batch = Pictures::make(rows, bucket);
+    batch.add("clip", {at::zeros({rows, bucket.frames}, at::kFloat), {Dim::Row, Dim::Other}});
+    return batch;
+  }
+  static std::shared_ptr<Clips> of(int64_t count) {
+    const auto clips = std::make_shared<Clips>();
+    static_cast<Pictures&>(*clips) = *Pictures::random(count);
+    return clips;
+  }
+  BucketReaderOptions options(const BatchOptions& batches) const {
+    std::vector<MeasuredClip> measured;
+    for (int64_t i = 0; i < count(); ++i)
+      measured.push_back({.reached = 1 + i % 60, .shape = static_cast<int64_t>(nearest_bucket(kBuckets, size(i)))});
+    const ClipLengths lengths{.frames = {1, 17, 51}, .keep = {1, 0.5, 0.5}, .batch_sizes = {8, 4, 2}};
+    const ClipRowsOptions rows{.shapes = static_cast<int64_t>(kBuckets.size()), .seed = batches.seed};
+    return {
+        .batches = batches, .buckets = kBuckets, .clips = std::make_shared<const ClipRows>(measured, lengths, rows)};
+  }
+};
+
+TEST(BucketReader, MakesBatchesOfClipsOfOneLength) {
+  const auto clips = Clips::of(240);
+  const BatchOptions one{.batch_size = 8, .seed = 3}, first{.batch_size = 8, .rank = 0, .ranks = 2, .seed = 3},
+      second{.batch_size = 8, .rank = 1, .ranks = 2, .seed = 3};
+  BucketReader reader(clips, clips->options(one)), left(clips, clips->options(first)),
+      right(clips, clips->options(second));
+  std::map<int64_t, int64_t> rows;  // of each length
+  nlohmann::json middle;
+  for (int i = 0; i < 120; ++i) {
+    if (i == 100) middle = reader.position();
+    const tensor::Batch batch = reader.next({});
+    const int64_t frames = batch.at("clip").size(1);
+    EXPECT_EQ(batch.rows(), frames == 1 ? 8 : frames == 17 ? 4 : 2);
+    for (const int64_t clip : values(batch, "picture")) EXPECT_GE(1 + clip % 60, frames);
+    rows[frames] += batch.rows();
+    std::vector<int64_t> both = values(left.next({}), "seed");
+    for (const int64_t seed : values(right.next({}), "seed")) both.push_back(seed);
+    EXPECT_EQ(both, values(batch, "seed"));
+  }
+  EXPECT_THAT(rows, testing::SizeIs(3));
+  BucketReader resumed(clips, clips->options(one));
+  resumed.seek(middle);
+  for (int i = 100; i < 120; ++i) resumed.next({});
+  EXPECT_TRUE(equal(resumed.next({}), reader.next({})));
+  EXPECT_THAT(reader.counts(), testing::Contains(HasSubstr(" of 17 frames: ")));
+  EXPECT_EQ(resumed.traits(), reader.traits());
+  EXPECT_THAT(test::thrown_message([&] { BucketReader(clips, clips, clips->options(one)); }),
+              HasSubstr("clips have no prior; leave it out"));
+  const BatchOptions three{.batch_size = 8, .ranks = 4, .seed = 3};
+  EXPECT_THAT(test::thrown_message([&] { BucketReader(clips, clips->options(three)); }), HasSubstr("got 2 rows, 4"));
 }
 
 // Until epoch e ends, e times its repeats of a picture are read, but for rows that wait. All seeds are distinct.
@@ -312,7 +367,7 @@ TEST(BucketReader, CountsEachHeldOutPictureOnce) {
 
 TEST(BucketReader, GivesIgnoredFieldsTheirValue) {
   struct Labelled : Pictures {
-    tensor::Batch make(int64_t rows, const PictureSize& bucket) const override {
+    tensor::Batch make(int64_t rows, const BucketShape& bucket) const override {
       tensor::Batch batch = Pictures::make(rows, bucket);
       batch.add("labels", {at::ones({rows, 2}, at::kLong), {Dim::Row, Dim::Other}, -100});
       return batch;

@@ -342,8 +342,8 @@ class LatentRows : public Pictures {
     return {pictures, cache, options_};
   }
   static tensor::Batch filled(const LatentSamples& samples, int64_t index, uint64_t seed) {
-    tensor::Batch batch = samples.make(1, {8, 8});
-    samples.fill(index, seed, {8, 8}, batch, 0);
+    tensor::Batch batch = samples.make(1, {{8, 8}});
+    samples.fill(index, seed, {{8, 8}}, batch, 0);
     return batch;
   }
   LatentOptions options_;

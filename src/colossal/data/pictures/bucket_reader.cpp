@@ -64,14 +64,10 @@ BucketReader::BucketReader(std::shared_ptr<const SizedSamples> samples, std::sha
     : samples_(std::move(samples)),
       prior_(std::move(prior)),
       options_(options),
-      own_{options.batches.batch_size, options.batches.micro_batches, options.batches.rank, options.batches.ranks},
-      order_(rows_of_buckets(*samples_, pictures, !options.batches.counts_once),
-             {.rows = std::max<int64_t>(training_rows(), 1),
-              .seed = options.batches.seed,
-              .shuffle = options.batches.shuffle,
-              .counts_once = options.batches.counts_once}),
+      order_(order_of(pictures)),
       prior_rows_(rows_of_prior(prior_.get(), options.buckets, pictures)) {
-  own_.check();
+  for (size_t bucket = 0; bucket < order_.buckets().size(); ++bucket) rows_of(bucket).check();
+  require(!prior_ || !options_.clips, "data", "clips have no prior; leave it out");
   require(!prior_ || options_.batches.batch_size % 2 == 0, "data",
           "prior needs an even batch_size, because half of each batch is its own: got ", options_.batches.batch_size,
           "; change training.batch_size");
@@ -80,8 +76,26 @@ BucketReader::BucketReader(std::shared_ptr<const SizedSamples> samples, std::sha
   skip_empty_epochs();
 }
 
-const PictureSize& BucketReader::bucket_of(const BucketBatch& batch) const {
-  return options_.buckets[static_cast<size_t>(batch.bucket)];
+BucketOrder BucketReader::order_of(const BucketPictures& pictures) const {
+  BucketOrderOptions options{.rows = std::max<int64_t>(training_rows(), 1),
+                             .seed = options_.batches.seed,
+                             .shuffle = options_.batches.shuffle,
+                             .counts_once = options_.batches.counts_once};
+  if (!options_.clips) return BucketOrder(rows_of_buckets(*samples_, pictures, !options_.batches.counts_once), options);
+  require(options_.clips->shapes() == static_cast<int64_t>(options_.buckets.size()), "data",
+          "clips must have the sizes of the buckets, ", options_.buckets.size(), ": got ", options_.clips->shapes());
+  options.rows_of_bucket = options_.clips->batch_sizes();
+  return BucketOrder(streams_of(options_.clips), options);
+}
+
+BucketShape BucketReader::bucket_of(const BucketBatch& batch) const {
+  const auto shape = static_cast<size_t>(batch.bucket) % options_.buckets.size();
+  return {options_.buckets[shape], options_.clips ? options_.clips->frames_of(batch.bucket) : 1};
+}
+
+tensor::ReplicaRows BucketReader::rows_of(size_t bucket) const {
+  const BatchOptions& o = options_.batches;
+  return {options_.clips ? options_.clips->batch_sizes().at(bucket) : o.batch_size, o.micro_batches, o.rank, o.ranks};
 }
 
 /// Refuses samples whose rows would count although they only fill up a batch.
@@ -125,11 +139,12 @@ void BucketReader::fill(const BucketBatch& from, int64_t global_row, tensor::Bat
 
 tensor::Batch BucketReader::next(const std::vector<tensor::TokenRun>& wanted) {
   const BucketBatch from = order_.batch(epoch_, batch_);
-  tensor::Batch batch = samples_->make(own_.count(), bucket_of(from));
+  const tensor::ReplicaRows own = rows_of(static_cast<size_t>(from.bucket));
+  tensor::Batch batch = samples_->make(own.count(), bucket_of(from));
   batch.wanted = wanted;
-  text::for_each_index(static_cast<size_t>(own_.count()), options_.batches.threads, [&](size_t index) {
+  text::for_each_index(static_cast<size_t>(own.count()), options_.batches.threads, [&](size_t index) {
     const auto row = static_cast<int64_t>(index);
-    fill(from, own_.global(row), batch, row);
+    fill(from, own.global(row), batch, row);
   });
   ++batch_;
   skip_empty_epochs();
@@ -150,6 +165,10 @@ nlohmann::json BucketReader::traits() const {
   nlohmann::json traits = samples_->traits();
   traits["seed"] = options_.batches.seed;
   traits["batch_size"] = options_.batches.batch_size;
+  if (options_.clips) {
+    traits.update(options_.clips->traits());
+    return traits;
+  }
   traits["buckets"] = rows_of_each(options_.buckets, [&](size_t i) { return order_.buckets()[i]->rows(); });
   if (!prior_) return traits;
   traits["prior"] = prior_->traits();
@@ -185,6 +204,10 @@ std::string BucketReader::count_of(size_t bucket) const {
 
 std::vector<std::string> BucketReader::counts() const {
   std::vector<std::string> lines;
+  if (options_.clips) {
+    for (const PictureSize& size : options_.buckets) lines.push_back(to_string(size));
+    return options_.clips->counts(0, lines);
+  }
   for (size_t bucket = 0; bucket < options_.buckets.size(); ++bucket)
     if (order_.buckets()[bucket]->rows() > 0) lines.push_back(count_of(bucket));
   return lines;

@@ -1,4 +1,4 @@
-// Batches of pictures of many shapes: all rows of a batch have the size of one bucket.
+// Batches of pictures of many shapes, or of clips of several lengths: all rows of a batch have the shape of one bucket.
 //
 //   const auto samples = std::make_shared<MySizedSamples>(...);                          // a data::SizedSamples
 //   auto reader = std::make_unique<data::BucketReader>(
@@ -16,11 +16,12 @@
 #include "colossal/data/batches.h"
 #include "colossal/data/pictures/bucket_order.h"
 #include "colossal/data/pictures/buckets.h"
+#include "colossal/data/videos/clip_rows.h"
 #include "colossal/tensor/replica_rows.h"
 
 namespace colossal::data {
 
-/// A set of pictures of many sizes, from which batches of one size are made.
+/// A set of pictures or videos of many sizes, from which batches of one size are made.
 /// Thread safety: several threads may call const members.
 class SizedSamples {
  public:
@@ -30,11 +31,11 @@ class SizedSamples {
   virtual PictureSize size(int64_t index) const = 0;
   /// Returns how many rows the picture gets in an epoch, at least 1.
   virtual int64_t repeats(int64_t) const { return 1; }
-  /// Returns a batch of `rows` rows that has all fields of these samples, for pictures of the size `bucket`.
-  virtual tensor::Batch make(int64_t rows, const PictureSize& bucket) const = 0;
-  /// Fills row `row` of `batch` with picture `index`, cropped to `bucket`, for which make() returned the batch. `seed`,
-  /// which belongs to this row of this epoch, is the only source of randomness.
-  virtual void fill(int64_t index, uint64_t seed, const PictureSize& bucket, tensor::Batch& batch,
+  /// Returns a batch of `rows` rows that has all fields of these samples, for pictures or clips of the shape `bucket`.
+  virtual tensor::Batch make(int64_t rows, const BucketShape& bucket) const = 0;
+  /// Fills row `row` of `batch` with picture or video `index`, cropped to `bucket`, for which make() returned the batch.
+  /// `seed`, which belongs to this row of this epoch, is the only source of randomness.
+  virtual void fill(int64_t index, uint64_t seed, const BucketShape& bucket, tensor::Batch& batch,
                     int64_t row) const = 0;
   /// Returns a JSON object of the properties that must be the same whenever a position in these samples is restored.
   virtual nlohmann::json traits() const = 0;
@@ -46,6 +47,9 @@ class SizedSamples {
 struct BucketReaderOptions {
   BatchOptions batches{};              ///< `pinned` is not used
   std::vector<PictureSize> buckets{};  ///< bucket_sizes(); must be set
+  /// The clips of each length and size, whose shapes are `buckets`; their batch sizes take the place of that of
+  /// `batches`. Null = pictures.
+  std::shared_ptr<const ClipRows> clips{};
   /// Names of fields of each batch that are 0 in rows that do not count (BatchOptions::counts_once), such as the weight
   /// of a row. Fields that have an ignored value get that value in such rows.
   std::vector<std::string> zeroed{};
@@ -63,6 +67,9 @@ struct BucketReaderOptions {
 /// bucket the prior's pictures (prior_of_buckets()) are read in cycles, each shuffled, that continue from batch to
 /// batch.
 ///
+/// With clips, a batch has clips of one length and one size, and its length has a batch size of its own. The lengths that
+/// clips draw follow from (seed, epoch), too, so a position is the same pair of numbers.
+///
 /// With counts_once (an evaluation) repeats are not used. Rows that fill up the last batch of a bucket do not count.
 /// Errors: next() throws the error of SizedSamples::make() or of the first row that cannot be filled, and stays at its
 ///         position.
@@ -70,7 +77,8 @@ struct BucketReaderOptions {
 class BucketReader final : public BatchReader {
  public:
   /// `prior`: null = none. Its fill() writes rows of batches that samples->make() returned.
-  /// Errors ("data"): no pictures; a prior with an odd batch size, with counts_once, or without pictures; counts_once,
+  /// Errors ("data"): no pictures; a prior with an odd batch size, with clips or counts_once, or without pictures;
+  ///                  clips of another number of sizes than `buckets`; counts_once,
   ///                  if no field shows which rows count; errors of tensor::ReplicaRows::check(), nearest_bucket() and
   ///                  BucketRows::add().
   BucketReader(std::shared_ptr<const SizedSamples> samples, std::shared_ptr<const SizedSamples> prior,
@@ -89,7 +97,7 @@ class BucketReader final : public BatchReader {
   std::vector<std::string> take_notices() override;
 
   /// Returns a line for people about each bucket that has pictures: "bucket 512x512: 121 pictures, 30 batches, 1 row
-  /// waits for the next epoch".
+  /// waits for the next epoch". With clips, those of ClipRows::counts() in epoch 0.
   std::vector<std::string> counts() const;
 
  private:
@@ -97,7 +105,10 @@ class BucketReader final : public BatchReader {
                const BucketReaderOptions& options, const BucketPictures& pictures);
   /// Returns the number of rows of a global batch that are training pictures.
   int64_t training_rows() const { return options_.batches.batch_size / (prior_ ? 2 : 1); }
-  const PictureSize& bucket_of(const BucketBatch& batch) const;
+  BucketOrder order_of(const BucketPictures& pictures) const;
+  BucketShape bucket_of(const BucketBatch& batch) const;
+  /// Returns this replica's rows of the batches of a bucket.
+  tensor::ReplicaRows rows_of(size_t bucket) const;
   void check_counted() const;
   void skip_empty_epochs();
   void fill(const BucketBatch& from, int64_t global_row, tensor::Batch& batch, int64_t row) const;
@@ -107,7 +118,6 @@ class BucketReader final : public BatchReader {
 
   std::shared_ptr<const SizedSamples> samples_, prior_;
   BucketReaderOptions options_;
-  tensor::ReplicaRows own_;
   BucketOrder order_;
   std::vector<BucketRows> prior_rows_;  // one for each bucket; empty without a prior
   int64_t epoch_ = 0, batch_ = 0;       // the next batch

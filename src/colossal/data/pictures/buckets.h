@@ -22,6 +22,12 @@ struct PictureSize {
 /// Returns the size as "512x384", width first.
 std::string to_string(const PictureSize& size);
 
+/// What all rows of a batch have in common: the size of their pictures and, of clips, the number of their frames.
+struct BucketShape {
+  PictureSize size{};
+  int64_t frames = 1;
+};
+
 /// Returns the multiple of `unit` that is nearest to a side, at least `unit`.
 int64_t nearest_multiple(int64_t side, int64_t unit);
 

@@ -212,7 +212,7 @@ std::unique_ptr<CaptionedPictures> open_captioned_shapes(int64_t count, const Ca
           options.width, " x ", options.height);
   const bool are_clips = options.has_videos && options.frames > 1;
   require(!are_clips || (options.fps > 0 && options.fps <= kMostGifRate), "data",
-          "clips of drawn shapes must have a rate ", "above 0 and at most ", kMostGifRate, " frames a second: got ",
+          "clips of drawn shapes must have a rate above 0 and at most ", kMostGifRate, " frames a second: got ",
           options.fps, "; set data.fps");
   CaptionedFindings found(options);
   for (int64_t i = 0; i < count; ++i) {

@@ -4,7 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
+#include "colossal/base/number.h"
 #include "colossal/data/order.h"
 
 namespace colossal::data {
@@ -43,6 +46,14 @@ std::vector<int64_t> ClipRows::batch_sizes() const {
   for (int64_t bucket = 0; bucket < buckets(); ++bucket)
     sizes.push_back(lengths_.batch_sizes.at(static_cast<size_t>(bucket / options_.shapes)));
   return sizes;
+}
+
+nlohmann::json ClipRows::traits() const {
+  std::string lines = concat(options_.seed, " ", options_.fps, " ", options_.shapes, "\n");
+  for (size_t i = 0; i < lengths_.frames.size(); ++i)
+    lines += concat(lengths_.frames[i], " ", print_number(lengths_.keep[i]), " ", lengths_.batch_sizes[i], "\n");
+  for (const MeasuredClip& clip : clips_) lines += concat(clip.reached, " ", clip.shape, "\n");
+  return {{"clips", checksum(lines)}};
 }
 
 ClipRows::Epoch ClipRows::draw(int64_t epoch) const {

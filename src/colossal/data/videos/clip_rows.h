@@ -7,7 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -41,11 +41,16 @@ class ClipRows {
   /// Errors ("data"): there are no clips; those of check_lengths_reached().
   ClipRows(std::vector<MeasuredClip> clips, ClipLengths lengths, const ClipRowsOptions& options);
 
+  int64_t shapes() const { return options_.shapes; }
   int64_t buckets() const { return static_cast<int64_t>(lengths_.frames.size()) * options_.shapes; }
   /// Returns the frames of the clips of a bucket.
   int64_t frames_of(int64_t bucket) const { return lengths_.frames[static_cast<size_t>(bucket / options_.shapes)]; }
   /// Returns the rows of a batch of each bucket (BucketOrderOptions::rows_of_bucket).
   std::vector<int64_t> batch_sizes() const;
+
+  /// Returns a JSON object of what must be the same whenever a position in these rows is restored: "clips", a checksum of
+  /// all that decides the rows.
+  nlohmann::json traits() const;
 
   /// Returns what RowStream has, of one bucket. at() knows the rows before the last epoch that before() was asked for.
   int64_t before(int64_t bucket, int64_t epoch) const;

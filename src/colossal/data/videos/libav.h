@@ -81,4 +81,7 @@ std::string libav_error(int code);
 /// Number of bytes that FFmpeg's libraries read or write at once.
 constexpr int kLibavPiece = 1 << 15;
 
+/// Number of bytes behind pixels that FFmpeg's libraries may read or write, because they work on several at once.
+constexpr size_t kLibavMargin = 64;
+
 }  // namespace colossal::data

@@ -102,16 +102,18 @@ class LibavReader final : public VideoReader {
     require(scaler_ != nullptr, "data", this->name(), " has pixels of a kind that cannot be converted");
     av_.set_colorspace(scaler_.get(), av_.coefficients(frame.colorspace), frame.color_range == AVCOL_RANGE_JPEG,
                        av_.coefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
-    Picture picture{stored_.width, stored_.height, std::vector<uint8_t>(stored_.width * stored_.height * 3)};
+    const size_t bytes = static_cast<size_t>(stored_.width * stored_.height * 3);
+    Picture picture{stored_.width, stored_.height, std::vector<uint8_t>(bytes + kLibavMargin)};
     uint8_t* rows[] = {picture.rgb.data()};
     const int strides[] = {static_cast<int>(3 * stored_.width)};
     av_.scale(scaler_.get(), frame.data, frame.linesize, 0, frame.height, rows, strides);
+    picture.rgb.resize(bytes);
     return orientation_ == 1 ? picture : turn(picture, orientation_);
   }
 
   void seek(double seconds) override {
-    const bool is_after = is_begun_ ? has_frame_ && seconds >= time_.begin : true;
-    if (is_after && seconds < time_.end + kNear) return;
+    const bool is_ahead = !is_begun_ || (has_frame_ && seconds >= time_.begin);
+    if (is_ahead && seconds < time_.end + kNear) return;
     // The index of a file may be by other stamps than those of frames, which may then begin after the wanted time.
     for (double back = 0;; back = 2 * back + 1) {
       const double wanted = std::max(0.0, seconds - back);

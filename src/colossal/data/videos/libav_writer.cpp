@@ -1,4 +1,5 @@
 #include <string>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/data/videos/clip_encoder.h"
@@ -47,7 +48,9 @@ class Mp4Encoder final : public ClipEncoder {
 
   void add(const Picture& picture) override {
     check(av_.frame_make_writable(frame_));
-    const uint8_t* rows[] = {picture.rgb.data()};
+    pixels_.assign(picture.rgb.begin(), picture.rgb.end());
+    pixels_.resize(pixels_.size() + kLibavMargin);
+    const uint8_t* rows[] = {pixels_.data()};
     const int strides[] = {static_cast<int>(3 * picture.width)};
     av_.scale(scaler_, rows, strides, 0, static_cast<int>(picture.height), frame_->data, frame_->linesize);
     frame_->pts = frames_++;
@@ -155,6 +158,7 @@ class Mp4Encoder final : public ClipEncoder {
   AVPacket* packet_ = nullptr;
   AVFrame* frame_ = nullptr;
   SwsContext* scaler_ = nullptr;
+  std::vector<uint8_t> pixels_;  // of the frame
   int64_t frames_ = 0;
 };
 

@@ -38,15 +38,15 @@ data::PictureSize LatentSamples::size(int64_t index) const {
 
 int64_t LatentSamples::repeats(int64_t index) const { return pictures_->files->at(picture(index)).repeats; }
 
-tensor::Batch LatentSamples::make(int64_t rows, const data::PictureSize& bucket) const {
+tensor::Batch LatentSamples::make(int64_t rows, const data::BucketShape& bucket) const {
   NoisedOptions options = noiser_.options();
-  options.height = bucket.height / options_.vae.factor;
-  options.width = bucket.width / options_.vae.factor;
+  options.height = bucket.size.height / options_.vae.factor;
+  options.width = bucket.size.width / options_.vae.factor;
   const tensor::Batch batch = noised_batch(rows, options);
   return options.unencoded > 0 ? batch.without(kText) : batch;
 }
 
-void LatentSamples::fill(int64_t index, uint64_t seed, const data::PictureSize& bucket, tensor::Batch& batch,
+void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& bucket, tensor::Batch& batch,
                          int64_t row) const {
   const DrawnPicture& drawn = pictures_->at(picture(index));
   const uint64_t own = noiser_.seed_of(index, seed);
@@ -59,12 +59,12 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::PictureSize& 
   if (reads_text) told.text = this->told(caption), told.empty = this->told("");
   at::Tensor latent;
   if (options.unencoded > 0) {
-    const at::Tensor pixels = pixels_of(*pictures_, picture(index), bucket);
+    const at::Tensor pixels = pixels_of(*pictures_, picture(index), bucket.size);
     batch.at(kPixels).select(0, row).copy_(is_mirrored ? pixels.flip({2}) : pixels);
     if (noise.defined()) batch.at(kSampleNoise).select(0, row).copy_(noise);
     latent = at::zeros(sizes, at::kFloat);
   } else {
-    latent = drawn_latent(options_.vae, cache_->picture(drawn.id(bucket), is_mirrored), noise);
+    latent = drawn_latent(options_.vae, cache_->picture(drawn.id(bucket.size), is_mirrored), noise);
   }
   noiser_.fill(latent, told, index, own, batch, row);
   if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);

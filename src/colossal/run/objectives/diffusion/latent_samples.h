@@ -43,8 +43,8 @@ class LatentSamples final : public data::SizedSamples {
   int64_t count() const override { return static_cast<int64_t>(indices().size()); }
   data::PictureSize size(int64_t index) const override;
   int64_t repeats(int64_t index) const override;
-  tensor::Batch make(int64_t rows, const data::PictureSize& bucket) const override;
-  void fill(int64_t index, uint64_t seed, const data::PictureSize& bucket, tensor::Batch& batch,
+  tensor::Batch make(int64_t rows, const data::BucketShape& bucket) const override;
+  void fill(int64_t index, uint64_t seed, const data::BucketShape& bucket, tensor::Batch& batch,
             int64_t row) const override;
   nlohmann::json traits() const override;
 
@@ -69,9 +69,9 @@ class SamplesOfSize final : public data::Samples {
   SamplesOfSize(std::shared_ptr<const data::SizedSamples> samples, const data::PictureSize& size)
       : samples_(std::move(samples)), size_(size) {}
   int64_t count() const override { return samples_->count(); }
-  tensor::Batch make(int64_t rows) const override { return samples_->make(rows, size_); }
+  tensor::Batch make(int64_t rows) const override { return samples_->make(rows, {size_}); }
   void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override {
-    samples_->fill(index, seed, size_, batch, row);
+    samples_->fill(index, seed, {size_}, batch, row);
   }
   nlohmann::json traits() const override { return samples_->traits(); }
 
