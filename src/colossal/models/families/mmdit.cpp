@@ -9,15 +9,13 @@
 #include "colossal/models/built_in.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/initial_deviations.h"
+#include "colossal/models/mmdit_blocks.h"
 #include "colossal/models/number_embedder.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/models/vector_embedder.h"
-#include "colossal/nn/attention.h"
-#include "colossal/nn/attention_shape.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/forward_context.h"
-#include "colossal/nn/head_projections.h"
 #include "colossal/nn/joint_sequence.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
@@ -28,8 +26,6 @@
 #include "colossal/nn/sinusoids.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/nn/vector.h"
-#include "colossal/ops/activation.h"
-#include "colossal/ops/rotary.h"
 
 namespace colossal::models {
 
@@ -57,20 +53,10 @@ MmditSizes flux_sizes() {
 
 namespace mmdit {  // a namespace of its own, because every family has functions of these names
 
-constexpr int kHidden = 0, kText = 1, kCondition = 2;  // indices of the states; the hidden one is of the patches
-constexpr double kNorm = 1e-6;                         // epsilon of head norms, and of the last norm
-constexpr double kTheta = 10000;
+constexpr double kNorm = 1e-6;            // epsilon of the last norm
 constexpr double kGuidanceLevels = 1000;  // a strength of 1 is embedded like the last of 1,000 levels
 
 Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "diffusion"}; }
-
-/// Returns the numbers of patches in a column and in a row of the pictures of a batch.
-ops::PictureSize patches_of(const MmditSizes& own, const tensor::Batch& batch) {
-  const ops::PictureSize size = picture_size(batch);
-  return {size.height / own.patch, size.width / own.patch};
-}
-
-int64_t words_of(const tensor::Batch& batch) { return batch.at("text").size(1); }
 
 void check(const ModelShape& s, const MmditSizes& own) {
   for (const auto& [name, side] : {std::pair{"height", own.height}, {"width", own.width}}) {
@@ -174,7 +160,7 @@ class Patches {
     const at::Tensor x = nn::linear(own(patches, 1), weight_->value().flatten(1), bias_->value());
     if (!table_.defined()) return x;
     const nn::Range here = features_->here();
-    return x + own(middle(patches_of(own_, batch)), 0).narrow(1, here.first, here.size);
+    return x + own(middle(mmdit_patches(own_, batch)), 0).narrow(1, here.first, here.size);
   }
 
  private:
@@ -219,7 +205,7 @@ class Words {
         linear_(make.dense("text", s.own.as<MmditSizes>().text, s.hidden, {.deviation = kDeviation})) {}
 
   at::Tensor forward(const tensor::Batch& batch, int64_t patches, const nn::ForwardContext& step) const {
-    const nn::JointSteps steps = joint_.steps(step, words_of(batch), patches);
+    const nn::JointSteps steps = joint_.steps(step, mmdit_words(batch), patches);
     const at::Tensor text = part_(batch.field("text"), step).to(dtype_);
     return linear_->forward(tokens_(steps.first).sequence.of(text, 1, "text"));
   }
@@ -230,176 +216,6 @@ class Words {
   nn::JointSequence joint_;
   at::ScalarType dtype_;
   std::unique_ptr<nn::Dense> linear_;
-};
-
-std::unique_ptr<nn::Norm> plain_norm(const ModelShape& s, const std::string& name, nn::Layers& make) {
-  return make.layer_norm(name, s.hidden, {.epsilon = s.norm_epsilon, .affine = false});
-}
-
-/// The projection to heads, whose queries and keys may have norms.
-class NormedHeads {
- public:
-  NormedHeads(const ModelShape& s, const std::string& name, nn::Layers& make)
-      : qkv_(make.heads(name + ".qkv", s.attention(), {.deviation = glorot(s.hidden, 3 * s.hidden)})) {
-    if (!s.own.as<MmditSizes>().head_norms) return;
-    q_norm_ = make.head_norm(name + ".q_norm", s.head_dim, {.epsilon = kNorm});
-    k_norm_ = make.head_norm(name + ".k_norm", s.head_dim, {.epsilon = kNorm});
-  }
-
-  nn::Heads forward(const at::Tensor& x, const nn::ForwardContext& step) const {
-    nn::Heads heads = qkv_->forward(x, step);
-    if (!q_norm_) return heads;
-    heads.q = q_norm_->forward(heads.q);
-    heads.k = k_norm_->forward(heads.k);
-    return heads;
-  }
-
- private:
-  std::unique_ptr<nn::HeadProjection> qkv_;
-  std::unique_ptr<nn::Norm> q_norm_, k_norm_;  // null = no norms
-};
-
-/// The attention of words and patches as one sequence.
-class JointAttention {
- public:
-  JointAttention(const ModelShape& s, const std::string& name, nn::Layers& make)
-      : own_(s.own.as<MmditSizes>()),
-        joint_(make),
-        attention_(make.attention(name, s.attention(), {.causal = false})),
-        integers_(at::TensorOptions(make.parameters().options().device).dtype(at::kLong)) {
-    for (const int64_t features : own_.axes) axes_.emplace_back(features, kTheta);
-  }
-
-  nn::JointSteps steps(const nn::ForwardContext& step) const {
-    const ops::PictureSize size = patches_of(own_, *step.batch);
-    return joint_.steps(step, words_of(*step.batch), size.pixels());
-  }
-  /// Returns the attention of words and patches, for Layers::from_heads() of each.
-  std::pair<nn::Inside, nn::Inside> forward(const nn::Heads& words, const nn::Heads& patches,
-                                            const nn::JointSteps& steps) const {
-    const at::Tensor y = forward(joint_.heads(words, patches, steps), steps).tensor;
-    const int64_t first = words.q.size(1);
-    return {{y.narrow(1, 0, first)}, {y.narrow(1, first, y.size(1) - first)}};
-  }
-  /// Returns the attention of heads of both.
-  nn::Inside forward(nn::Heads heads, const nn::JointSteps& steps) const {
-    if (!axes_.empty()) nn::turn(heads, places(*steps.both.batch), axes_);
-    return attention_->forward(heads, steps.both);
-  }
-
- private:
-  /// Returns the position of each token along each axis: words are at 0, patches in their row and column.
-  at::Tensor places(const tensor::Batch& batch) const {
-    const ops::PictureSize size = patches_of(own_, batch);
-    const auto axes = static_cast<int64_t>(axes_.size());
-    at::Tensor all = at::zeros({words_of(batch) + size.pixels(), axes}, integers_);
-    const at::Tensor of_patches = all.narrow(0, words_of(batch), size.pixels()).view({size.height, size.width, axes});
-    of_patches.select(2, axes - 2).copy_(at::arange(size.height, integers_).unsqueeze(1));
-    of_patches.select(2, axes - 1).copy_(at::arange(size.width, integers_));
-    return all;
-  }
-
-  MmditSizes own_;
-  nn::JointSequence joint_;
-  std::unique_ptr<nn::Attention> attention_;
-  at::TensorOptions integers_;
-  std::vector<ops::RotaryTable> axes_;  // empty = nothing turns
-};
-
-/// What a double block has for words, or for patches.
-class Stream {
- public:
-  /// `ends`: the other stream attends to this one, whose result nothing reads.
-  Stream(const ModelShape& s, const std::string& name, bool ends, nn::Layers& make)
-      : modulation_(make.modulation(name + (ends ? ".end.modulation" : ".modulation"), s.hidden, ends ? 2 : 6)),
-        norm_1_(plain_norm(s, name + ".norm_1", make)),
-        heads_(s, name + ".attention", make) {
-    if (ends) return;
-    out_ = make.from_heads(name + ".attention.out", s.attention(), {.deviation = glorot(s.hidden, s.hidden)});
-    norm_2_ = plain_norm(s, name + ".norm_2", make);
-    up_ = make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = glorot(s.hidden, s.ffn)});
-    down_ = make.contract(name + ".mlp.down", s.ffn, s.hidden, {.deviation = glorot(s.hidden, s.ffn)});
-  }
-
-  /// Returns shift, scale and gate of both branches; if the stream ends, the first two.
-  std::vector<at::Tensor> modulation(const at::Tensor& condition) const { return modulation_->forward(condition); }
-  nn::Heads heads(const at::Tensor& x, const std::vector<at::Tensor>& m, const nn::ForwardContext& step) const {
-    return heads_.forward(nn::modulated(norm_1_->forward(x), m[0], m[1]), step);
-  }
-  at::Tensor after(const at::Tensor& x, const std::vector<at::Tensor>& m, const nn::Inside& attended,
-                   const nn::ForwardContext& step) const {
-    const at::Tensor h = x + m[2] * out_->forward(attended, step);
-    const nn::Inside inside = up_->forward(nn::modulated(norm_2_->forward(h), m[3], m[4]));
-    return h + m[5] * down_->forward(inside.map(ops::gelu, step));
-  }
-
- private:
-  std::unique_ptr<nn::Modulation> modulation_;
-  std::unique_ptr<nn::Norm> norm_1_;
-  NormedHeads heads_;
-  std::unique_ptr<nn::OutputProjection> out_;  // null, as what follows, if the stream ends
-  std::unique_ptr<nn::Norm> norm_2_;
-  std::unique_ptr<nn::Expand> up_;
-  std::unique_ptr<nn::Contract> down_;
-};
-
-class DoubleBlock {
- public:
-  DoubleBlock(const ModelShape& s, const std::string& name, bool words_end, nn::Layers& make)
-      : words_end_(words_end),
-        patches_(s, name + ".patches", false, make),
-        words_(s, name + ".text", words_end, make),
-        attention_(s, name + ".attention", make) {}
-
-  void forward(States& states, const nn::ForwardContext& step) const {
-    at::Tensor &patches = states[kHidden], &words = states[kText];
-    const nn::JointSteps steps = attention_.steps(step);
-    // The gradients of both streams are summed here first, in the same order whether blocks are recomputed or not.
-    const at::Tensor condition = at::alias(states[kCondition]);
-    const std::vector<at::Tensor> of_patches = patches_.modulation(condition), of_words = words_.modulation(condition);
-    const auto [to_words, to_patches] = attention_.forward(words_.heads(words, of_words, steps.first),
-                                                           patches_.heads(patches, of_patches, steps.second), steps);
-    patches = patches_.after(patches, of_patches, to_patches, steps.second);
-    if (!words_end_) words = words_.after(words, of_words, to_words, steps.first);
-  }
-
- private:
-  bool words_end_;
-  Stream patches_, words_;
-  JointAttention attention_;
-};
-
-class SingleBlock {
- public:
-  SingleBlock(const ModelShape& s, const std::string& name, nn::Layers& make)
-      : modulation_(make.modulation(name + ".modulation", s.hidden, 3)),
-        norm_(plain_norm(s, name + ".norm", make)),
-        heads_(s, name + ".attention", make),
-        attention_(s, name + ".attention", make),
-        up_(make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = glorot(s.hidden, s.ffn)})),
-        out_(make.from_heads(name + ".out", s.attention(),
-                             {.deviation = glorot(s.hidden + s.ffn, s.hidden), .segments = {{s.ffn}}})) {}
-
-  void forward(States& states, const nn::ForwardContext& step) const {
-    const nn::JointSteps steps = attention_.steps(step);
-    const int64_t words = states[kText].size(1), patches = states[kHidden].size(1);
-    const at::Tensor x = at::cat({states[kText], states[kHidden]}, 1);
-    const std::vector<at::Tensor> m = modulation_->forward(states[kCondition]);  // shift, scale and gate
-    const at::Tensor read = nn::modulated(norm_->forward(x), m[0], m[1]);
-    const nn::Inside attended = attention_.forward(heads_.forward(read, steps.both), steps);
-    const nn::Inside inside = up_->forward(read).map(ops::gelu, step);
-    const at::Tensor y = x + m[2] * out_->forward(attended, inside, steps.both);
-    states[kText] = y.narrow(1, 0, words);
-    states[kHidden] = y.narrow(1, words, patches);
-  }
-
- private:
-  std::unique_ptr<nn::Modulation> modulation_;
-  std::unique_ptr<nn::Norm> norm_;
-  NormedHeads heads_;
-  JointAttention attention_;
-  std::unique_ptr<nn::Expand> up_;
-  std::unique_ptr<nn::OutputProjection> out_;
 };
 
 /// The modulated norm and the projection to the patches of the prediction.
@@ -434,25 +250,13 @@ std::vector<State> states_of(const MmditSizes& own, int64_t hidden) {
                    return {step.batch->rows(), count(*step.batch), hidden};
                  }};
   };
-  return {tokens("hidden", [own](const tensor::Batch& batch) { return patches_of(own, batch).pixels(); }),
-          tokens("text", words_of),
+  return {tokens("hidden", [own](const tensor::Batch& batch) { return mmdit_patches(own, batch).pixels(); }),
+          tokens("text", mmdit_words),
           {.name = "condition",
            .dims = {Dim::Row, Dim::Feature},
            .sizes = [hidden](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
              return {step.batch->rows(), hidden};
            }}};
-}
-
-models::Block make_block(const ModelShape& s, int64_t index, nn::Layers& layers) {
-  const auto made = [&](const auto& block) {
-    const std::vector<int> writes = index + 1 == s.layers ? std::vector<int>{kHidden} : std::vector{kHidden, kText};
-    return models::Block({kHidden, kText, kCondition}, writes,
-                         [block](States& states, const nn::ForwardContext& step) { block->forward(states, step); });
-  };
-  const std::string name = concat("blocks.", index);
-  if (index >= s.layers - s.own.as<MmditSizes>().single)
-    return made(std::make_shared<const SingleBlock>(s, name, layers));
-  return made(std::make_shared<const DoubleBlock>(s, name, index + 1 == s.layers, layers));
 }
 
 Model make(const ModelShape& s, nn::Layers& layers) {
@@ -465,17 +269,17 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const auto words = std::make_shared<const Words>(s, layers);
   const auto conditioning = std::make_shared<const Conditioning>(s, layers);
   const auto embed = [=](States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
-    states[kHidden] = patches->forward(batch, step);
-    states[kText] = words->forward(batch, patches_of(own, batch).pixels(), step);
-    states[kCondition] = conditioning->forward(batch, step);
+    states[kMmditHidden] = patches->forward(batch, step);
+    states[kMmditText] = words->forward(batch, mmdit_patches(own, batch).pixels(), step);
+    states[kMmditCondition] = conditioning->forward(batch, step);
   };
-  model.embed = Embed({kHidden, kText, kCondition}, embed);
-  for (int64_t i = 0; i < s.layers; ++i) model.blocks.push_back(make_block(s, i, layers));
+  model.embed = Embed({kMmditHidden, kMmditText, kMmditCondition}, embed);
+  for (int64_t i = 0; i < s.layers; ++i) model.blocks.push_back(make_mmdit_block(s, i, layers));
   const auto end = std::make_shared<const End>(s, layers);
   const auto norm = [end](States& states, const nn::ForwardContext& step) {
-    states[kHidden] = end->forward(states[kHidden], states[kCondition], step);
+    states[kMmditHidden] = end->forward(states[kMmditHidden], states[kMmditCondition], step);
   };
-  model.norm = models::Block({kHidden, kCondition}, {kHidden}, norm);
+  model.norm = models::Block({kMmditHidden, kMmditCondition}, {kMmditHidden}, norm);
   return model;
 }
 
