@@ -358,10 +358,11 @@ nn::LossHead& head_of(const Model& model) {
 
 int64_t tokens_of(const Model& model, const nn::ForwardContext& step) {
   if (step.batch->has_tokens()) return step.batch->tokens();
-  if (model.states.empty()) return std::max<int64_t>(1, model.shape.positions);
-  const State& first = model.states.at(model.embed.writes.front());
-  const auto token = std::find(first.dims.begin(), first.dims.end(), tensor::Dim::Token);
-  return token == first.dims.end() ? 1 : first.sizes(step, -1).at(token - first.dims.begin());
+  const State* const first = model.states.empty() ? nullptr : &model.states.at(model.embed.writes.front());
+  const std::vector<tensor::Dim> dims = first ? first->dims : std::vector<tensor::Dim>();
+  const auto token = std::find(dims.begin(), dims.end(), tensor::Dim::Token);
+  if (token == dims.end()) return std::max<int64_t>(1, model.shape.positions);
+  return first->sizes(step, -1).at(static_cast<size_t>(token - dims.begin()));
 }
 
 std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {

@@ -226,7 +226,7 @@ nn::LossHead& head_of(const Model& model);
 
 /// Returns the number of tokens of a sample in the hidden states between blocks: the tokens of the batch of `step`. If
 /// it has none, as with pictures, it is the size of the dimension tensor::Dim::Token of the first state that the
-/// embedding writes (1 if that has none), or of a model that names no states its positions.
+/// embedding writes, or of a model whose states have none its positions, at least one.
 int64_t tokens_of(const Model& model, const nn::ForwardContext& step);
 
 }  // namespace colossal::models
