@@ -19,6 +19,7 @@
 #include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
+#include "colossal/nn/sinusoids.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/nn/vector.h"
 #include "colossal/ops/activation.h"

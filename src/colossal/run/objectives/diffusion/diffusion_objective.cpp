@@ -70,7 +70,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .has_pictures = sizes.outputs > sizes.channels,
               .mirror = data_keys_.mirror,
               .unencoded = pipeline_.has_latents() && data_keys_.encodes_in_step() ? pipeline_.factor : 0,
-              .tokens = sizes.tokens,
+              .tokens = sizes.text_tokens,
               .frames = sizes.frames,
               .has_rate = sizes.reads_rate,
               .masks_text = sizes.masks_text,
