@@ -66,9 +66,9 @@ struct BucketOrderOptions {
 /// The order of the batches of an epoch.
 ///
 /// Each bucket is an endless stream of rows, its epochs one after another, each shuffled. Batches are cut from that
-/// stream. Before epoch e a bucket that had R rows so far has given R / B batches (rounded down), so in epoch e it gives
-/// the batches that its rows of that epoch complete; those are shuffled with the batches of other buckets. The R mod B
-/// rows that complete none are the first rows of its next batch, in a later epoch. No row is dropped or doubled.
+/// stream. Before epoch e a bucket that had R rows so far has given R / B batches (rounded down), so in epoch e it
+/// gives the batches that its rows of that epoch complete; those are shuffled with the batches of other buckets. The R
+/// mod B rows that complete none are the first rows of its next batch, in a later epoch. No row is dropped or doubled.
 /// The waiting rows are hence known from the epoch alone, and a position needs no list of them.
 ///
 /// With counts_once a batch never has rows of two epochs. The last batch of a bucket is filled up with rows that do not

@@ -33,8 +33,8 @@ class SizedSamples {
   virtual int64_t repeats(int64_t) const { return 1; }
   /// Returns a batch of `rows` rows that has all fields of these samples, for pictures or clips of the shape `bucket`.
   virtual tensor::Batch make(int64_t rows, const BucketShape& bucket) const = 0;
-  /// Fills row `row` of `batch` with picture or video `index`, cropped to `bucket`, for which make() returned the batch.
-  /// `seed`, which belongs to this row of this epoch, is the only source of randomness.
+  /// Fills row `row` of `batch` with picture or video `index`, cropped to `bucket`, for which make() returned the
+  /// batch. `seed`, which belongs to this row of this epoch, is the only source of randomness.
   virtual void fill(int64_t index, uint64_t seed, const BucketShape& bucket, tensor::Batch& batch,
                     int64_t row) const = 0;
   /// Returns a JSON object of the properties that must be the same whenever a position in these samples is restored.
@@ -67,8 +67,8 @@ struct BucketReaderOptions {
 /// bucket the prior's pictures (prior_of_buckets()) are read in cycles, each shuffled, that continue from batch to
 /// batch.
 ///
-/// With clips, a batch has clips of one length and one size, and its length has a batch size of its own. The lengths that
-/// clips draw follow from (seed, epoch), too, so a position is the same pair of numbers.
+/// With clips, a batch has clips of one length and one size, and its length has a batch size of its own. The lengths
+/// that clips draw follow from (seed, epoch), too, so a position is the same pair of numbers.
 ///
 /// With counts_once (an evaluation) repeats are not used. Rows that fill up the last batch of a bucket do not count.
 /// Errors: next() throws the error of SizedSamples::make() or of the first row that cannot be filled, and stays at its

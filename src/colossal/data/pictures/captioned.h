@@ -56,7 +56,8 @@ class CaptionedPictures {
   int64_t count() const { return static_cast<int64_t>(pictures_.size()); }
   const CaptionedPicture& at(int64_t index) const { return pictures_.at(static_cast<size_t>(index)); }
   /// Returns the encoded bytes of a picture, for decode_picture(), or of a video: those of its file or member, a PNG of
-  /// a drawn shape or a GIF of a drawn clip, which keeps each pixel. Errors ("file", "data"), with the file's name: it cannot be read, or was changed since it was opened.
+  /// a drawn shape or a GIF of a drawn clip, which keeps each pixel. Errors ("file", "data"), with the file's name: it
+  /// cannot be read, or was changed since it was opened.
   virtual std::string bytes(int64_t index) const = 0;
   /// Returns the same bytes to be read in pieces, for open_video(). The result keeps open what it reads. Errors: as
   /// bytes().
@@ -77,8 +78,8 @@ class CaptionedPictures {
 /// Opens the pictures at a path. What is there decides the form:
 ///
 /// - `builtin-shapes`, `builtin-shapes:N`: 10,000 or N drawn shapes (draw_shape()) with captions such as "a star", or
-///   clips of them (draw_moving_shape()) with captions such as "a star moves left". Each is a function of `seed` and its
-///   number, and the first frame of a clip is the picture of that number.
+///   clips of them (draw_moving_shape()) with captions such as "a star moves left". Each is a function of `seed` and
+///   its number, and the first frame of a clip is the picture of that number.
 /// - A folder with `metadata.jsonl` or `metadata.csv` (RFC 4180, with a line of names), or such a file itself: a line
 ///   has the path of a picture in the folder, `file_name`, and its caption. Other pictures are not read.
 /// - A folder with pictures (.png, .jpg, .jpeg, .webp) in any depth, in the order of their paths. The caption of
@@ -95,9 +96,9 @@ class CaptionedPictures {
 ///
 /// Errors ("data", "file"), with the name of the file: none of these forms is at the path, or it has no pictures. With
 /// OnError::Refuse also: a picture whose headers cannot be read (read_picture_header()), of more than 256 MiB, or of
-/// WebP in a build without libwebp; a video that open_video() refuses; a missing caption, one that is not UTF-8, or of more than 1 MiB; two captions that
-/// differ; a damaged line; a file name that occurs twice in the list, is absolute, has `..` or a link to a folder; a
-/// damaged tar or Parquet file.
+/// WebP in a build without libwebp; a video that open_video() refuses; a missing caption, one that is not UTF-8, or of
+/// more than 1 MiB; two captions that differ; a damaged line; a file name that occurs twice in the list, is absolute,
+/// has `..` or a link to a folder; a damaged tar or Parquet file.
 /// Cost: reads the headers of each picture and all captions. A Parquet file is unpacked once.
 std::unique_ptr<CaptionedPictures> open_captioned(const std::string& path, const CaptionedOptions& options = {});
 

@@ -45,7 +45,8 @@ constexpr int64_t kMaxCaptionBytes = int64_t{1} << 20;        ///< maximum bytes
 
 /// Returns a picture or, by the ending of `place`, a video without a caption, with its size from the headers. `place`
 /// names it in messages.
-/// Errors ("data"): too many bytes of a picture, and errors of read_picture_header(), require_decoder() and open_video().
+/// Errors ("data"): too many bytes of a picture, and errors of read_picture_header(), require_decoder() and
+/// open_video().
 CaptionedPicture measured_picture(const PictureBytes& bytes, std::string name, const std::string& place,
                                   const CaptionedOptions& options);
 

@@ -1,6 +1,6 @@
 // Lengths of clips: at which of a few numbers of frames each video is used in an epoch.
 //
-//   const data::ClipLengths lengths = data::completed({.frames = {1, 17, 51}, .keep = {1, 0.5, 0.5}}, {.batch_size = 8});
+//   const auto lengths = data::completed({.frames = {1, 17, 51}, .keep = {1, 0.5, 0.5}}, {.batch_size = 8});
 //   const int64_t reached = data::frames_reached(/*seconds=*/2, /*fps=*/24);                    // 48
 //   const auto length = data::length_of_clip(lengths, reached, data::seed_of_clip(7, 0, 12));   // 1: 17 frames, or 0
 #pragma once

@@ -1,6 +1,7 @@
 // The clips of each bucket, which change from epoch to epoch with the lengths that clips draw.
 //
-//   const auto clips = std::make_shared<data::ClipRows>(measured, lengths, data::ClipRowsOptions{.shapes = 3, .seed = 1});
+//   const data::ClipRowsOptions options{.shapes = 3, .seed = 1};
+//   const auto clips = std::make_shared<const data::ClipRows>(measured, lengths, options);
 //   const data::BucketOrder order(data::streams_of(clips), {.rows_of_bucket = clips->batch_sizes(), .seed = 1});
 #pragma once
 #include <cstdint>
@@ -48,8 +49,8 @@ class ClipRows {
   /// Returns the rows of a batch of each bucket (BucketOrderOptions::rows_of_bucket).
   std::vector<int64_t> batch_sizes() const;
 
-  /// Returns a JSON object of what must be the same whenever a position in these rows is restored: "clips", a checksum of
-  /// all that decides the rows.
+  /// Returns a JSON object of what must be the same whenever a position in these rows is restored: "clips", a checksum
+  /// of all that decides the rows.
   nlohmann::json traits() const;
 
   /// Returns what RowStream has, of one bucket. at() knows the rows before the last epoch that before() was asked for.

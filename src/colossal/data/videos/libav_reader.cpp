@@ -129,8 +129,8 @@ class LibavReader final : public VideoReader {
  private:
   static constexpr double kNear = 1;  // seconds that are decoded rather than passed over
 
-  template <class Pointer>
-  using Own = std::unique_ptr<Pointer, FreesLibav>;
+  template <class Object>
+  using Own = std::unique_ptr<Object, FreesLibav>;
 
   /// Throws the error of the file, or one for a negative code of FFmpeg's libraries.
   void check(int code, const char* what) const {
