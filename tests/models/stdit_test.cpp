@@ -174,7 +174,7 @@ TEST(Stdit, DrawsEachFrameAsAPictureBeforeItIsTrained) {
   }
 }
 
-/// A plain STDiT3, with the weights of a folder by name. Clips [B, C, T, h, w], whose text pads are left out row by row.
+/// A plain STDiT3, with the weights of a folder by name. It reads clips [B, C, T, h, w] row by row, without text pads.
 class PlainStdit {
  public:
   explicit PlainStdit(const Weights& weights, int64_t heads, double base_side)

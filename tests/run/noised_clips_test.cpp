@@ -56,7 +56,7 @@ double item(const tensor::Batch& batch, const char* field) { return batch.at(fie
 TEST(NoisedClips, KeepGivenFramesCleanInTheirShareOfRows) {
   const NoisedOptions options = options_of(keys_of({.first = 0.3, .last = 0.2, .random = 0.4}));
   int none = 0, first = 0, last = 0, others = 0;
-  constexpr int kRows = 400;
+  constexpr int kRows = 300;
   for (uint64_t seed = 0; seed < kRows; ++seed) {
     const tensor::Batch batch = filled(options, seed);
     const at::Tensor given = batch.at(kGiven)[0];
@@ -121,6 +121,12 @@ TEST(NoisedClips, CompleteGivenFramesOfRowsThatAStepEncodes) {
   const tensor::Batch complete = with_latents(batch, clip().unsqueeze(0), told().text.unsqueeze(0));
   for (const char* name : {kNoised, kTargets})
     EXPECT_TRUE(at::allclose(complete.at(name), want.at(name), 1e-6, 1e-6)) << name;
+}
+
+TEST(DiffusionKeys, ReadGivenFramesFromATable) {
+  DiffusionKeys keys;
+  ConfigDocument::parse("target = \"flow\"\ngiven_frames = { first = 0.1, random = 0.2 }", "x.toml").read(keys);
+  EXPECT_EQ(keys.given_frames, (GivenFrames{.first = 0.1, .random = 0.2}));
 }
 
 models::ModelShape latent_model() {

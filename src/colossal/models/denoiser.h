@@ -11,7 +11,7 @@
 //   times    the noise level of each row, as the model shall see it [B] (0 to 999 of 1,000 levels; of a flow 1,000 t)
 //   classes  the class of each row [B]; the index `classes` is the null class, which samples put in place of a dropped
 //            label. Only of a model with classes
-//   text     the states of a text encoder for each row's caption [B, tokens, text]: Dim::Row, Dim::Other,
+//   text     the states of a text encoder for each row's caption [B, text_tokens, text]: Dim::Row, Dim::Other,
 //            Dim::Feature. Only of a model with DenoiserSizes::text
 //   pooled   one state of each row's whole caption [B, pooled]: Dim::Row, Dim::Other. Only of a model with
 //            DenoiserSizes::pooled
@@ -26,7 +26,7 @@
 //
 //   fps        the frame rate of each row [B], in frames of pixels a second. Of a model with DenoiserSizes::reads_rate
 //   given      int64 [B, frames]: 1 = the frame is not noised, so the model treats it as one of time 0
-//   text_mask  int64 [B, tokens]: 1 = a token of the caption, 0 = a pad, which no layer reads. Of a model with
+//   text_mask  int64 [B, text_tokens]: 1 = a token of the caption, 0 = a pad, which no layer reads. Of a model with
 //              DenoiserSizes::masks_text
 //   untold     int64 [B]: 1 = the row reads the model's own null text in place of its caption. Of such a model
 //

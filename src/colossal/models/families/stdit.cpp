@@ -57,7 +57,7 @@ constexpr int64_t kEndVectors = 2;  // shift and scale
 constexpr double kHeadNorm = 1e-6, kEnd = 1e-6;  // epsilons
 constexpr double kFrequencies = 10000;           // base of the rotary positions of frames
 
-const char *const kFps = "fps", *const kGiven = "given", *const kMask = "text_mask", *const kUntold = "untold";
+constexpr const char *kFps = "fps", *kGiven = "given", *kMask = "text_mask", *kUntold = "untold";  // fields
 
 Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "diffusion"}; }
 
@@ -198,8 +198,8 @@ class Conditioning {
   std::unique_ptr<nn::Modulation> modulation_;
 };
 
-/// The states of captions, projected to hidden states. Those of untold rows are the null text, a buffer of the published
-/// weights; at the start it is 0.
+/// The states of captions, projected to hidden states. Those of untold rows are the null text, a buffer of the
+/// published weights; at the start it is 0.
 class Caption {
  public:
   Caption(const ModelShape& s, nn::Layers& make)
@@ -403,7 +403,7 @@ std::vector<State> states_of(const ModelShape& s) {
   };
   const int64_t hidden = s.hidden;
   return {
-      state("hidden", {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
+      state("hidden", {Dim::Row, Dim::Other, Dim::Token, Dim::Feature},
             [hidden, own = s.own.as<StditSizes>()](const nn::ForwardContext& step) -> Sizes {
               const int64_t places = patches_of(own, picture_size(*step.batch)).count();
               return {step.batch->rows(), step.batch->at("noised").size(2), places, hidden};
