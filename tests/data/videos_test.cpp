@@ -82,16 +82,17 @@ std::vector<Picture> moving_star(int64_t width, int64_t height, int64_t count) {
 
 // By hand: black, white, and red as ITU-R BT.601 has it.
 TEST(Y4m, HasItsPlanesAsColours) {
-  const std::string small =
-      "YUV4MPEG2 W3 H1 F5:2 C420jpeg Ip\nFRAME\n\x10\xeb\x51\x80\x5a\x80\xf0"
-      "FRAME Ip\n\x10\x10\x10";
-  const Opened video(small + "\x80\x80\x80\x80");
-  EXPECT_EQ(video.reader->size(), (PictureSize{3, 1}));
+  const std::string first = "FRAME\n\x10\xeb\x51\xeb\x10\x51\x80\x5a\x80\xf0",
+                    second = "FRAME Ip\n\x10\x10\x10\x10\x10\x10\x80\x80\x80\x80";
+  const Opened video("YUV4MPEG2 W3 H2 F5:2 C420jpeg Ip\n" + first + second);
+  EXPECT_EQ(video.reader->size(), (PictureSize{3, 2}));
   EXPECT_DOUBLE_EQ(video.reader->seconds(), 0.8);
   ASSERT_TRUE(video.reader->next());
   EXPECT_THAT(pixel(video.reader->picture(), 0, 0), ElementsAre(0, 0, 0));
   EXPECT_THAT(pixel(video.reader->picture(), 1, 0), ElementsAre(255, 255, 255)) << "it shares the colour of the first";
   EXPECT_THAT(pixel(video.reader->picture(), 2, 0), ElementsAre(254, 0, 0));
+  EXPECT_THAT(pixel(video.reader->picture(), 0, 1), ElementsAre(255, 255, 255)) << "so do rows";
+  EXPECT_THAT(pixel(video.reader->picture(), 2, 1), ElementsAre(254, 0, 0));
   ASSERT_TRUE(video.reader->next());
   EXPECT_DOUBLE_EQ(video.reader->time().begin, 0.4);
   EXPECT_DOUBLE_EQ(video.reader->time().end, 0.8);
