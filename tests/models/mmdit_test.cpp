@@ -184,9 +184,9 @@ TEST(Flux, ReadsTheStrengthOfGuidanceIfItIsTold) {
 TEST(Mmdit, HasAsManyTokensAsThePictureOfABatchHasPatches) {
   const Made made(built_in().resolve({.name = "flux-tiny"}), /*has_memory=*/false);
   const tensor::Batch example = example_noised(made.model.shape, 2);
-  EXPECT_EQ(tokens_of(made.model, example), 16);
+  EXPECT_EQ(tokens_of(made.model, nn::step_of(example)), 16);
   const tensor::Field noised{at::empty({2, 4, 6, 10}), example.field("noised").dims};
-  EXPECT_EQ(tokens_of(made.model, example.with("noised", noised)), 15);
+  EXPECT_EQ(tokens_of(made.model, nn::step_of(example.with("noised", noised))), 15);
 }
 
 TEST(Mmdit, HasThePublishedNumbersOfParameters) {

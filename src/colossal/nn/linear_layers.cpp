@@ -15,7 +15,7 @@ std::vector<at::Tensor> tensors_of(const std::vector<Inside>& x) {
 Inside side_by_side(const Inside& first, const Inside& second) {
   const at::Tensor both = at::cat({first.tensor, second.tensor}, -1);
   if (!first.pending && !second.pending) return {both};
-  // An activation that is not pending leaves a dense gradient. Sums over another kind would be rounded otherwise.
+  // As without pending functions, gradients are dense: sums over views of one would be rounded differently.
   for (const at::Tensor& part : {first.tensor, second.tensor})
     if (part.requires_grad()) part.register_hook([](const at::Tensor& gradient) { return gradient.contiguous(); });
   const std::vector<int64_t> sizes{first.tensor.size(-1), second.tensor.size(-1)};

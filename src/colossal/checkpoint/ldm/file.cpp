@@ -18,6 +18,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kDenoiser = "model.diffusion_model.";  // names of it begin so
+
 /// The shapes of a part.
 class LdmShapes {
  public:
@@ -63,8 +65,7 @@ bool has_names(const std::string& path, const std::string& begin) {
 
 /// Returns true for a file with the transformer of Stable Diffusion 3 or of FLUX.
 bool has_transformer(const std::string& path) {
-  const std::string denoiser = "model.diffusion_model.";
-  return has_names(path, denoiser + "joint_blocks.") || has_names(path, denoiser + "double_blocks.") ||
+  return has_names(path, concat(kDenoiser, "joint_blocks.")) || has_names(path, concat(kDenoiser, "double_blocks.")) ||
          has_names(path, "double_blocks.");
 }
 
@@ -220,9 +221,7 @@ json scheduler_config(const std::string& file) {
 
 }  // namespace
 
-bool is_ldm_file(const std::string& path) {
-  return has_names(path, "model.diffusion_model.") && !has_transformer(path);
-}
+bool is_ldm_file(const std::string& path) { return has_names(path, kDenoiser) && !has_transformer(path); }
 
 std::optional<LdmPart> ldm_part(const std::string& path) {
   if (has_transformer(path)) return LdmPart{path, kTransformerPart};

@@ -1,4 +1,6 @@
 // The transformers of Stable Diffusion 3 and of FLUX as diffusers stores them.
+#include <array>
+
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/diffusers_config.h"
