@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/pipeline_parts.h"
+#include "colossal/checkpoint/ldm/names.h"
 #include "colossal/checkpoint/ldm/weights.h"
 #include "colossal/checkpoint/safetensors.h"
 
@@ -17,8 +18,6 @@ namespace colossal::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char* kDenoiser = "model.diffusion_model.";  // names of it begin so
 
 /// The shapes of a part.
 class LdmShapes {
@@ -65,8 +64,8 @@ bool has_names(const std::string& path, const std::string& begin) {
 
 /// Returns true for a file with the transformer of Stable Diffusion 3 or of FLUX.
 bool has_transformer(const std::string& path) {
-  return has_names(path, concat(kDenoiser, "joint_blocks.")) || has_names(path, concat(kDenoiser, "double_blocks.")) ||
-         has_names(path, "double_blocks.");
+  return has_names(path, concat(kLdmDenoiser, "joint_blocks.")) ||
+         has_names(path, concat(kDenoiser, "double_blocks.")) || has_names(path, "double_blocks.");
 }
 
 /// Returns true for a file of Stable Diffusion 2: the projections around its transformers are linear.
@@ -221,7 +220,7 @@ json scheduler_config(const std::string& file) {
 
 }  // namespace
 
-bool is_ldm_file(const std::string& path) { return has_names(path, kDenoiser) && !has_transformer(path); }
+bool is_ldm_file(const std::string& path) { return has_names(path, kLdmDenoiser) && !has_transformer(path); }
 
 std::optional<LdmPart> ldm_part(const std::string& path) {
   if (has_transformer(path)) return LdmPart{path, kTransformerPart};

@@ -11,8 +11,7 @@
 namespace colossal::checkpoint {
 namespace {
 
-constexpr char kDenoiser[] = "model.diffusion_model.", kClip[] = "cond_stage_model.transformer.",
-               kOpenClip[] = "cond_stage_model.model.";
+constexpr char kClip[] = "cond_stage_model.transformer.", kOpenClip[] = "cond_stage_model.model.";
 
 std::string resnet_of_unet(const std::string& rest) {
   return renamed(rest, {{"in_layers.0.", "norm1."},
@@ -117,10 +116,10 @@ std::vector<LdmPlace> open_clip_places(std::string rest, int64_t blocks) {
 
 LdmSizes ldm_sizes(const std::vector<std::string>& names) {
   LdmSizes sizes;
-  const int64_t blocks = count_after(names, concat(kDenoiser, "input_blocks."));
+  const int64_t blocks = count_after(names, concat(kLdmDenoiser, "input_blocks."));
   if (blocks > 0) {
     const auto halves = std::count_if(names.begin(), names.end(), [](const std::string& name) {
-      return name.starts_with(kDenoiser) && name.ends_with(".0.op.weight");
+      return name.starts_with(kLdmDenoiser) && name.ends_with(".0.op.weight");
     });
     sizes.unet_levels = halves + 1;
     sizes.unet_layers = blocks / sizes.unet_levels - 1;
@@ -131,8 +130,8 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names) {
     sizes.vae = "";
     sizes.vae_levels = levels;
   }
-  sizes.joint_blocks = count_after(names, concat(kDenoiser, "joint_blocks."));
-  for (const char* begin : {kDenoiser, ""})
+  sizes.joint_blocks = count_after(names, concat(kLdmDenoiser, "joint_blocks."));
+  for (const char* begin : {kLdmDenoiser, ""})
     if (const int64_t doubles = count_after(names, concat(begin, "double_blocks.")); doubles > 0) {
       sizes.double_blocks = doubles;
       sizes.denoiser = begin;

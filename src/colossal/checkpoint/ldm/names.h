@@ -13,6 +13,9 @@
 
 namespace colossal::checkpoint {
 
+/// The names of a denoiser begin so; in some files of FLUX alone they do not.
+inline constexpr char kLdmDenoiser[] = "model.diffusion_model.";
+
 /// Numbers that the names of a file depend on.
 struct LdmSizes {
   int64_t unet_levels = 0;    ///< levels of the UNet
