@@ -65,7 +65,7 @@ bool has_names(const std::string& path, const std::string& begin) {
 /// Returns true for a file with the transformer of Stable Diffusion 3 or of FLUX.
 bool has_transformer(const std::string& path) {
   return has_names(path, concat(kLdmDenoiser, "joint_blocks.")) ||
-         has_names(path, concat(kDenoiser, "double_blocks.")) || has_names(path, "double_blocks.");
+         has_names(path, concat(kLdmDenoiser, "double_blocks.")) || has_names(path, "double_blocks.");
 }
 
 /// Returns true for a file of Stable Diffusion 2: the projections around its transformers are linear.
