@@ -97,11 +97,44 @@ TEST(Stdit, ChangesNoBitIfBlocksAreRecomputed) {
   }
 }
 
-TEST(Stdit, RefusesLayoutsThatSplitPlaces) {
+// Neither the 6 places nor the frames of the rows divide by every number of ranks.
+TEST(Stdit, EqualsSingleProcessInEverySequenceMode) {
+  struct Layout {
+    const char* mode;
+    int64_t ranks;
+    int64_t tensor = 1;
+  };
+  std::vector<Layout> layouts{{"dsp", 2}, {"dsp", 4}, {"dsp", 2, 2}, {"ulysses", 2}, {"ring", 4}};
+  if (runs_all()) layouts.insert(layouts.end(), {{"dsp", 3}, {"dsp", 5}, {"usp", 4}, {"gather", 3}, {"ring", 2, 2}});
+  for (const auto& [mode, ranks, tensor] : layouts) {
+    SCOPED_TRACE(concat(mode, " ", ranks, " x tensor ", tensor));
+    ParityCase c = with_tensor(stdit_case(), {.size = tensor});
+    c.sequences = {.size = ranks, .mode = mode, .ulysses = mode == std::string("usp") ? 2 : 1};
+    EXPECT_NO_THROW(check_parity(c));
+    c.collectives_off = true;
+    c.steps = 1;
+    EXPECT_THROW(check_parity(c), ParityError);
+  }
+}
+
+TEST(Stdit, EqualsSingleProcessIfRanksSwitchAxesInPipelinesAndReplicas) {
   ParityCase c = stdit_case();
-  c.sequences = {.size = 2, .mode = "ulysses"};
+  c.sequences = {.size = 2, .mode = "dsp"};
+  c.recompute = "block";
+  c.data = 2;
+  c.zero = 3;
+  EXPECT_NO_THROW(check_parity(with_tensor(c, {})));
+  c.data = 1;
+  c.zero = 0;
+  c.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2};
+  EXPECT_NO_THROW(check_parity(with_tensor(c, {})));
+}
+
+TEST(Stdit, RefusesMoreRanksThanPlaces) {
+  ParityCase c = stdit_case();
+  c.sequences = {.size = 7, .mode = "dsp"};
   EXPECT_THAT(thrown_message([&] { check_parity(c); }),
-              HasSubstr("an STDiT must have all places of a frame on one rank"));
+              testing::AllOf(HasSubstr("places"), HasSubstr("6"), HasSubstr("7")));
 }
 
 }  // namespace

@@ -83,24 +83,35 @@ tensor::Batch rows_of(const tensor::Batch& b, int64_t part, int64_t parts) {
   return b.part(part * rows, rows);
 }
 
+/// Returns true for a state of tokens [B, S, H], or [B, T, S, H] with S its tokens. Of a model that names no tokens, a
+/// state of three dimensions is one. A condition is none, nor text, which ranks hold otherwise.
+bool is_hidden(const models::Model& model, size_t state, const at::Tensor& x) {
+  if (model.states.empty()) return x.dim() == 3;
+  const auto has_tokens = [](const models::State& one) {
+    return std::find(one.dims.begin(), one.dims.end(), tensor::Dim::Token) != one.dims.end();
+  };
+  const bool names_tokens = std::any_of(model.states.begin(), model.states.end(), has_tokens);
+  if (model.states[state].name == "text") return false;
+  return names_tokens ? has_tokens(model.states[state]) : x.dim() == 3;
+}
+
 /// Returns d(sum of losses) / d(embedded input) of one pass. The gradients of the parameters are zero afterwards.
 at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   models::Model& model = engine.model();
   const nn::ForwardContext step = engine.distributed().ready(nn::step_of(batch));
   models::States embedded = models::run_stage(model, {.ends = false}, {}, step);
-  // Not a condition, which has no tokens, nor text, which ranks hold otherwise, nor a state that a block writes first.
   std::vector<at::Tensor> hidden;
   for (size_t i = 0; i < embedded.size(); ++i) {
-    at::Tensor& x = embedded[i];
-    if (!x.defined()) continue;
-    x = x.detach().requires_grad_();
-    if (x.dim() >= 3 && (model.states.empty() || model.states[i].name != "text")) hidden.push_back(x);
+    if (!embedded[i].defined()) continue;  // a state that a block writes first
+    embedded[i] = embedded[i].detach().requires_grad_();
+    if (is_hidden(model, i, embedded[i])) hidden.push_back(embedded[i]);
   }
   const models::Stage rest{.last = static_cast<int64_t>(model.blocks.size()), .embeds = false};
   engine.objective().loss(model, models::run_stage(model, rest, embedded, step), step).backward();
   engine.zero_grad();
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& x : hidden) gradients.push_back(x.grad().flatten(1, -2).cpu());
+  for (const at::Tensor& x : hidden)  // the frames of a row, if there are some, become rows
+    gradients.push_back((x.dim() == 4 ? x.grad().flatten(0, 1) : x.grad()).cpu());
   return at::cat(gradients, 1);  // joins the tokens of several states
 }
 

@@ -90,6 +90,7 @@ void settle(ModelShape& s) {
   const auto own = s.own.as<MmditSizes>();
   check(s, own);
   s.positions = own.height / own.patch * (own.width / own.patch);
+  s.set(AttentionAxes{.sequence = "text and picture"});
   s.set(DenoiserSizes{.channels = own.channels,
                       .height = own.height,
                       .width = own.width,

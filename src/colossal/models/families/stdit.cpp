@@ -16,6 +16,7 @@
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/axis_switch.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
@@ -79,6 +80,7 @@ void settle(ModelShape& s) {
           s.head_dim, "; set model.heads");
   require(s.dropout == 0, "model", "an STDiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
   s.positions = patches_of(own, {own.height, own.width}).count();
+  s.set(AttentionAxes{.two = true});
   s.set(DenoiserSizes{.channels = own.channels,
                       .height = own.height,
                       .width = own.width,
@@ -258,33 +260,29 @@ class FrameModulation {
   std::unique_ptr<nn::Vector> table_;
 };
 
-/// Attention within each of the sequences of a row: x [b, sequences, tokens, h], all tokens of which are on this rank.
+/// Attention within each of some sequences, x [sequences, tokens, h].
 class SequencesAttention {
  public:
   /// `turns`: rotates q and k by the index of their token; null = not.
-  SequencesAttention(const ModelShape& s, const std::string& name, std::shared_ptr<const ops::RotaryTable> turns,
-                     double out_deviation, nn::Layers& make)
+  SequencesAttention(const ModelShape& s, const std::string& name, std::unique_ptr<nn::Attention> attention,
+                     std::shared_ptr<const ops::RotaryTable> turns, double out_deviation, nn::Layers& make)
       : turns_(std::move(turns)),
         qkv_(make.heads(name + ".qkv", s.attention(), {.deviation = glorot(s.hidden, 3 * s.hidden)})),
         q_norm_(make.head_norm(name + ".q_norm", s.head_dim, {.epsilon = kHeadNorm})),
         k_norm_(make.head_norm(name + ".k_norm", s.head_dim, {.epsilon = kHeadNorm})),
-        attention_(make.attention(name, s.attention(), {.causal = false})),
+        attention_(std::move(attention)),
         out_(make.from_heads(name + ".out", s.attention(), {.deviation = out_deviation})) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     nn::Heads heads = qkv_->forward(x, step);
-    const int64_t rows = heads.q.size(0), tokens = x.size(2);
-    heads.q = q_norm_->forward(heads.q.flatten(0, 1));
-    heads.k = k_norm_->forward(heads.k.flatten(0, 1));
-    heads.v = heads.v.flatten(0, 1);
-    heads.tokens = {};  // each sequence is a row of its own here, and whole
+    heads.q = q_norm_->forward(heads.q);
+    heads.k = k_norm_->forward(heads.k);
     if (turns_) {
+      const int64_t tokens = x.size(1);
       const at::Tensor indices = at::arange(tokens, heads.q.options().dtype(at::kLong)).expand({heads.q.size(0), -1});
       std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, indices, *turns_, tokens);
     }
-    nn::Inside y = attention_->forward(heads, step);
-    y.tensor = y.tensor.unflatten(0, {rows, -1});
-    return out_->forward(y, step);
+    return out_->forward(attention_->forward(heads, step), step);
   }
 
  private:
@@ -340,9 +338,12 @@ class Block {
   Block(const ModelShape& s, Axis axis, const std::string& name, const std::shared_ptr<const ops::RotaryTable>& turns,
         nn::Layers& make)
       : axis_(axis),
+        own_(s.own.as<StditSizes>()),
         modulation_(name + ".modulation", s.hidden, kVectors, make),
         norm_1_(make.layer_norm(name + ".norm_1", s.hidden, {.epsilon = s.norm_epsilon, .affine = false})),
-        attention_(s, name + ".attention", axis == Axis::Time ? turns : nullptr, last(s.hidden, s.hidden), make),
+        axes_(make.axis_switch()),
+        attention_(s, name + ".attention", attention(s, axis, name + ".attention", make),
+                   axis == Axis::Time ? turns : nullptr, last(s.hidden, s.hidden), make),
         cross_(s, name + ".cross", last(s.hidden, s.hidden), make),
         norm_2_(make.layer_norm(name + ".norm_2", s.hidden, {.epsilon = s.norm_epsilon, .affine = false})),
         up_(make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = glorot(s.hidden, s.ffn)})),
@@ -351,17 +352,33 @@ class Block {
   /// Returns the deviation of the last layer of a branch: temporal blocks begin as the identity.
   double last(int64_t in, int64_t out) const { return axis_ == Axis::Time ? 0 : glorot(in, out); }
 
-  at::Tensor attended(const at::Tensor& x, const nn::ForwardContext& step) const {
-    if (axis_ == Axis::Time) return attention_.forward(x.transpose(1, 2), step).transpose(1, 2);
-    return to_places(attention_.forward(to_frames(x), step));
+  /// A rank has all frames of its places, so attention in time needs nothing of other ranks.
+  static std::unique_ptr<nn::Attention> attention(const ModelShape& s, Axis axis, const std::string& name,
+                                                  nn::Layers& make) {
+    const nn::AttentionOptions options{.causal = false};
+    return axis == Axis::Time ? nn::axis_attention(s.attention(), options)
+                              : make.attention(name, s.attention(), options);
   }
-  /// Steps around attention in space, between which a rank must have whole frames.
-  at::Tensor to_frames(const at::Tensor& of_places) const { return of_places; }
-  at::Tensor to_places(const at::Tensor& of_frames) const { return of_frames; }
+
+  /// Takes x [b, frames, own places, h]. In space a rank attends to whole frames, some of those of all rows, or with
+  /// the other ranks (nn/axis_switch.h).
+  at::Tensor attended(const at::Tensor& x, const nn::ForwardContext& step) const {
+    const int64_t rows = x.size(0);
+    if (axis_ == Axis::Time) {
+      const at::Tensor y = attention_.forward(x.transpose(1, 2).flatten(0, 1), step);
+      return y.unflatten(0, {rows, -1}).transpose(1, 2);
+    }
+    const nn::Axis frames{.dim = 0, .size = rows * x.size(1), .name = "frames"},
+        places{.dim = 1, .size = patches_of(own_, picture_size(*step.batch)).count(), .name = "places"};
+    const at::Tensor y = attention_.forward(axes_->forward(x.flatten(0, 1), places, frames), step);
+    return axes_->forward(y, frames, places).unflatten(0, {rows, -1});
+  }
 
   Axis axis_;
+  StditSizes own_;
   FrameModulation modulation_;
   std::unique_ptr<nn::Norm> norm_1_;
+  std::shared_ptr<const nn::AxisSwitch> axes_;
   SequencesAttention attention_;
   CrossAttention cross_;
   std::unique_ptr<nn::Norm> norm_2_;
@@ -420,9 +437,6 @@ std::vector<State> states_of(const ModelShape& s) {
 }
 
 Model make(const ModelShape& s, nn::Layers& layers) {
-  require(!layers.splits_tokens(), "parallel",
-          "an STDiT must have all places of a frame on one rank: got a layout that splits them; leave out "
-          "parallel.sequence and parallel.tensor.sequence");
   Model model;
   model.fields = {"noised", "times", kFps, "text"};
   model.states = states_of(s);
