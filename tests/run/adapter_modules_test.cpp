@@ -73,7 +73,7 @@ TEST_P(AdapterFamilies, FindAllLinearLayersOfTheFolder) {
     if (!in_block || p.spec.shape.size() != 2 || p.name.ends_with(".router.weight")) continue;
     if (p.name.ends_with(".modulation")) continue;      // a table of vectors
     if (p.name.ends_with(".eh_proj.weight")) continue;  // joins the ends of a model: it is no layer of a block
-    if (p.name.ends_with(".proj_in.weight") || p.name.ends_with(".proj_out.weight")) continue;  // between blocks
+    if (p.between_blocks) continue;
     Names tensors;
     for (const nn::ExternalRows& part : parts[p.name]) tensors.insert(part.name);
     if (names.empty()) tensors.insert(p.name);
