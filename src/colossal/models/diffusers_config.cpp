@@ -3,6 +3,7 @@
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/models/built_in.h"
+#include "colossal/models/sizes.h"
 
 namespace colossal::models {
 
@@ -18,6 +19,7 @@ void check_diffusers_config(const nlohmann::json& config, const char* class_name
 
 ModelShape settled(ModelShape shape, const std::string& architecture) {
   shape.architecture = built_in().at(architecture);
+  check_own_ranges(shape.own);  // before sizes are divided by others
   shape.architecture->settle(shape);
   shape.validate();
   return shape;

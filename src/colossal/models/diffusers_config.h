@@ -16,7 +16,7 @@ namespace colossal::models {
 void check_diffusers_config(const nlohmann::json& config, const char* class_name, const nlohmann::json& known);
 
 /// Returns a shape that was read from a folder as one of the built-in architecture of that name, with the sizes that
-/// follow from others. Errors ("model"): those of Architecture::settle and ModelShape::validate().
+/// follow from others. Errors ("model"): those of check_own_ranges(), Architecture::settle and ModelShape::validate().
 ModelShape settled(ModelShape shape, const std::string& architecture);
 
 }  // namespace colossal::models
