@@ -122,10 +122,12 @@ void addition_keys(FolderKeys& k, UnetSizes& own) {
   for (const char* key : {kSizes, kInputs})
     require(k.config().has(key), "model", key, " must have a number with ", kType, ": got none");
   own.size_features = k.config().at<int64_t>(kSizes);
-  own.pooled = k.config().at<int64_t>(kInputs) - kPictureSizes * own.size_features;
-  require(own.pooled > 0, "model", kInputs, " must be more than ", kPictureSizes, " times ", kSizes,
-          ", because the pooled text takes the rest: got ", own.pooled + kPictureSizes * own.size_features, " and ",
+  const auto inputs = k.config().at<int64_t>(kInputs);
+  require(own.size_features > 0, "model", kSizes, " must be positive: got ", own.size_features);
+  require(inputs > 0 && own.size_features <= (inputs - 1) / kPictureSizes, "model", kInputs, " must be more than ",
+          kPictureSizes, " times ", kSizes, ", because the pooled text takes the rest: got ", inputs, " and ",
           own.size_features);
+  own.pooled = inputs - kPictureSizes * own.size_features;
 }
 
 void keys(FolderKeys& k, ModelShape& s, UnetSizes& own) {
