@@ -328,7 +328,6 @@ TEST(Unet, RefusesConfigsWithWhichItComputesOtherNumbers) {
                                                                         {"addition_embed_type", "text_time"},
                                                                         {"transformer_layers_per_block", {1, 2}},
                                                                         {"addition_time_embed_dim", 8},
-                                                                        {"addition_embed_type", "text"},
                                                                         {"layers_per_block", {1, 2}},
                                                                         {"class_embed_type", "timestep"},
                                                                         {"norm_num_groups", nullptr},
@@ -336,6 +335,9 @@ TEST(Unet, RefusesConfigsWithWhichItComputesOtherNumbers) {
                                                                         {"conv_in_kernel", 1},
                                                                         {"time_embedding_dim", 8}})
     EXPECT_THAT(refused(key, value), HasSubstr(key));
+  EXPECT_THAT(refused("addition_embed_type", "text"), HasSubstr("addition_embed_type"));
+  EXPECT_THAT(refused("norm_num_groups", 0), HasSubstr("groups must be between 1 and"));
+  EXPECT_THAT(refused("attention_head_dim", 0), HasSubstr("attention_heads must be between 1 and"));
   EXPECT_THAT(refused("up_block_types", {"CrossAttnUpBlock2D", "UpBlock2D"}),
               HasSubstr("up_block_types must be those of down_block_types in the other order: got CrossAttnUpBlock2D"));
   EXPECT_THAT(refused("down_block_types", {"AttnDownBlock2D", "DownBlock2D"}), HasSubstr("got AttnDownBlock2D"));
