@@ -134,7 +134,8 @@ void RemoteReplica::receive(const std::string& bytes) {
     const auto work = find(result->ticket, true);
     if (work && work->on_vectors) work->on_vectors(std::move(result->vectors));
   } else if (auto* result = std::get_if<DrawnMessage>(&message)) {
-    if (result->drawn.replica_has_ended) result->drawn.error = named(name_, result->drawn.error);
+    Drawn& drawn = result->drawn;
+    if (drawn.replica_has_ended && drawn.error) drawn.error = named(name_, drawn.error);
     const auto work = find(result->ticket, true);
     if (work && work->on_drawn) work->on_drawn(std::move(result->drawn));
   } else if (const auto* load = std::get_if<LoadMessage>(&message)) {
