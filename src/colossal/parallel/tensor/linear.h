@@ -159,7 +159,8 @@ class TensorOutputs : public nn::Outputs {
   std::shared_ptr<const Layout> layout_;
   Table weight_;
   std::optional<Table> bias_;
-  std::shared_ptr<const nn::Product> product_;  // of a convolution, as that of a TensorDense
+  /// That of one process, for a convolution perhaps with an adapter
+  std::shared_ptr<const nn::Product> product_{std::shared_ptr<void>(), &nn::serial_product()};  // static: never deleted
 };
 
 /// The linear layers of latent attention. Every rank has the latents of its tokens whole, and projects its own heads
