@@ -309,7 +309,8 @@ LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Par
 void check_change(const Parameter& weight, const LowRank& options) {
   require(options.dropout == 0 && !options.magnitudes && options.parts.size() <= 1, "adapter", "the adapter of ",
           weight.name, ", a convolution or a layer between blocks, must have no dropout, magnitudes or several parts: ",
-          "got one with dropout ", options.dropout, options.magnitudes ? " and magnitudes" : "", "; leave them out");
+          "got one with dropout ", options.dropout, ", ", options.magnitudes ? "magnitudes" : "no magnitudes", " and ",
+          std::max<size_t>(1, options.parts.size()), " part(s); leave them out");
 }
 
 void check_low_rank(const Product& product, const Parameter& weight, const LowRank& options) {
