@@ -440,8 +440,8 @@ def adapters():
     interop.colossal("train", interop.source_dir / "examples/sd_lora.toml", f"--run.folder={run}",
                      f"--model.from={folder}", "--data.path=builtin-shapes:16", "--data.held_out=0",
                      "--data.size=16,16", "--adapter.alpha=6",
-                     '--adapter.targets=["to_q", "to_out.0", "ff.net.0.proj", "conv1", "conv2", "proj_in", "conv_shortcut", '
-                     '"q_proj", "fc2"]',
+                     '--adapter.targets=["to_q", "to_out.0", "ff.net.0.proj", "conv1", "conv2", "proj_in", '
+                     '"conv_shortcut", "q_proj", "fc2"]',
                      "--adapter.text_encoder=true",
                      "--training.steps=3", "--training.batch_size=4", "--training.evaluate_every=0",
                      "--optimizer.warmup_steps=0", "--optimizer.learning_rate=0.1")

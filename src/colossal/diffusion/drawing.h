@@ -24,8 +24,8 @@ namespace colossal::diffusion {
 /// A request for n pictures.
 struct Drawing {
   std::vector<int64_t> classes{};  ///< the class of each picture; the null class is the one after the last
-  /// Of a model that reads text, in place of classes: its fields (models/denoiser.h) for each picture's caption, and for
-  /// the captions that guidance leads away from, with n rows each
+  /// Of a model that reads text, in place of classes: its fields (models/denoiser.h) for each picture's caption, and
+  /// for the captions that guidance leads away from, with n rows each
   tensor::Batch told{}, untold{};
   std::vector<uint64_t> seeds{};  ///< the seed of each picture
   ops::PictureSize size{};        ///< of the pictures, in cells; zeros = that of the model

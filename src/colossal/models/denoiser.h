@@ -16,7 +16,8 @@
 //   pooled   one state of each row's whole caption [B, pooled]: Dim::Row, Dim::Other. Only of a model with
 //            DenoiserSizes::pooled
 //   sizes    for each row the height and width of the picture before it was cut, the top and left of the cut, and the
-//            height and width to draw, in pixels, [B, 6]: Dim::Row, Dim::Other. Only of a model with DenoiserSizes::sizes
+//            height and width to draw, in pixels, [B, 6]: Dim::Row, Dim::Other. Only of a model with
+//            DenoiserSizes::sizes
 //   guidance the strength of classifier-free guidance that the prediction of each row shall have [B], such as 3.5. Only
 //            of a model with DenoiserSizes::told_guidance
 //   ids      in place of text, the tokens of the caption, int64 [B, 77]: of a model with its text encoder within it

@@ -24,7 +24,8 @@ struct LowRankPiece {
   int64_t row, own, count;
   double scale;
   int64_t rank() const { return a.spec.shape[0]; }
-  /// Returns A [r, in]. That of a convolution has the inputs of all taps, tap by tap, as nn::convolved() has the weight.
+  /// Returns A [r, in]. That of a convolution has the inputs of all taps, tap by tap, as nn::convolved() has the
+  /// weight.
   at::Tensor rows_of_a() const;
   /// Returns such rows, a gradient, as A is stored.
   at::Tensor as_a(const at::Tensor& rows) const;

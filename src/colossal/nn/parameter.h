@@ -93,8 +93,8 @@ struct Parameter {
   /// True if `value` has a shape but no memory yet (without_memory()): a chunk store begins with zeros, and its owner
   /// sets the values afterwards
   bool is_empty = false;
-  /// True if it is the weight of a layer between blocks, such as a nn::Dense, whose product only adapters wrap. The layer
-  /// multiplies with the rows of all shards (tensor::DimSplit::shards)
+  /// True if it is the weight of a layer between blocks, such as a nn::Dense, whose product only adapters wrap. The
+  /// layer multiplies with the rows of all shards (tensor::DimSplit::shards)
   bool between_blocks = false;
   std::string model{};  ///< name of its model (Parameters::Options::model)
 
@@ -153,8 +153,8 @@ class Parameters {
     /// Returns the product of the linear layer with this weight: a wrapper of `product`, or `product` itself. It may
     /// declare parameters and buffers of its own in `parameters`. It is called on every rank, in the order in which
     /// layers are made, for every weight of layers inside blocks (hidden matrices, convolutions), of layers between
-    /// blocks (Parameter::between_blocks) and of the logits of language models. If another stage of a pipeline holds the
-    /// weight, weight.value is undefined and the result is not multiplied with.
+    /// blocks (Parameter::between_blocks) and of the logits of language models. If another stage of a pipeline holds
+    /// the weight, weight.value is undefined and the result is not multiplied with.
     using ProductOf = std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product,
                                                                    const Parameter& weight, Parameters& parameters)>;
     /// Functions that wrap the products. The first wraps the product of the layout, each other one the previous result.

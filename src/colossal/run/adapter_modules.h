@@ -45,8 +45,8 @@ struct LinearModule {
   std::vector<int64_t> kernel = {};      ///< rows and columns of the kernel of a convolution; empty = a linear layer
   /// True = a layer between blocks of a model that draws (nn::Parameter::between_blocks)
   bool between_blocks = false;
-  /// True = its product is not wrapped, so that adapters of it can be merged, but not trained: such a layer, if it reads
-  /// patches or makes outputs of tokens
+  /// True = its product is not wrapped, so that adapters of it can be merged, but not trained: such a layer, if it
+  /// reads patches or makes outputs of tokens
   bool only_merged = false;
   std::vector<int64_t> order = {};  ///< row of the folder's tensor for each of its outputs; empty = they are the same
 

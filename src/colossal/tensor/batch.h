@@ -99,7 +99,8 @@ class Batch {
 };
 
 /// Returns a batch of the rows of all `parts`, in their order: copies. Its fields are those of the first part, and the
-/// other parts must have them, with sizes that agree but for the rows. Errors ("data"): no parts; a part that lacks one.
+/// other parts must have them, with sizes that agree but for the rows. Errors ("data"): no parts; a part that lacks
+/// one.
 Batch joined_rows(const std::vector<Batch>& parts);
 
 }  // namespace colossal::tensor

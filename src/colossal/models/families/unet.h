@@ -1,6 +1,6 @@
-// The UNet of Stable Diffusion 1.5 and 2.1 (arXiv:2112.10752) and of SDXL (arXiv:2307.01952): it predicts the noise of a
-// latent, or what else its objective asks for, from the noised latent, the time and the states of a text encoder; SDXL's
-// also from one state of the whole text and the sizes of the picture. Its own keys, and its form in diffusers.
+// The UNet of Stable Diffusion 1.5 and 2.1 (arXiv:2112.10752) and of SDXL (arXiv:2307.01952): it predicts the noise of
+// a latent, or what else its objective asks for, from the noised latent, the time and the states of a text encoder;
+// SDXL's also from one state of the whole text and the sizes of the picture. Its own keys, and its form in diffusers.
 //
 //   const ModelShape shape = built_in().resolve({.name = "sd-1.5-tiny"});
 //   const at::Tensor predicted = models::predicted_picture(shape, end[0], *step.batch);  // [B, outputs, height, width]
