@@ -129,8 +129,8 @@ PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, co
   source.sizes = sizes;
   source.class_names = shape.task().class_names;
   require(sizes.pooled == 0, "model",
-          "a model that also reads one state of a whole caption, as Stable Diffusion 3 and FLUX do, must have a text "
-          "encoder that gives it, and none is known here: got one that reads ",
+          "a model that also reads one state of a whole caption, as SDXL, Stable Diffusion 3 and FLUX do, must have a "
+          "text encoder that gives it, and none is known here: got one that reads ",
           sizes.pooled, " features of it; take another model, or convert its weights with `colossal export`");
   require(!source.reads_text() || !source.text_encoder.empty(), "model",
           "text must be the features of a text encoder, 64 (clip-text-tiny), 768 (clip-l) or 1024 (open-clip-h): got ",
