@@ -155,7 +155,7 @@ class GifReader final : public VideoReader {
     if (canvas_.rgb.empty()) clear_canvas();
     dispose();
     const int disposal = records_->control().DisposalMode;
-    if (disposal == DISPOSE_PREVIOUS) before_ = canvas_.rgb;
+    if (disposal == DISPOSE_PREVIOUS) save(records_->image());
     draw();
     drawn_ = records_->image();
     drawn_.ColorMap = nullptr;  // it ends with the next image
@@ -183,8 +183,10 @@ class GifReader final : public VideoReader {
       for (int x = part.Left; x < part.Left + part.Width; ++x) put(x, y, colour);
   }
 
+  uint8_t* pixel_at(int x, int y) { return &canvas_.rgb[static_cast<size_t>((y * canvas_.width + x) * 3)]; }
+
   void put(int x, int y, const GifColorType& colour) {
-    uint8_t* pixel = &canvas_.rgb[static_cast<size_t>((y * canvas_.width + x) * 3)];
+    uint8_t* pixel = pixel_at(x, y);
     pixel[0] = colour.Red, pixel[1] = colour.Green, pixel[2] = colour.Blue;
   }
 
@@ -195,10 +197,20 @@ class GifReader final : public VideoReader {
          records_->ground());
   }
 
+  /// Keeps the pixels of a part. Many small images on a large screen must not each cost the whole screen.
+  void save(const GifImageDesc& part) {
+    before_.clear();
+    for (int y = part.Top; y < part.Top + part.Height; ++y)
+      before_.insert(before_.end(), pixel_at(part.Left, y), pixel_at(part.Left, y) + 3 * part.Width);
+  }
+
   /// Does with the image before this one what it asked for.
   void dispose() {
     if (disposal_ == DISPOSE_BACKGROUND) fill(drawn_, records_->ground());
-    if (disposal_ == DISPOSE_PREVIOUS) canvas_.rgb = before_;
+    if (disposal_ != DISPOSE_PREVIOUS) return;
+    const uint8_t* row = before_.data();
+    for (int y = drawn_.Top; y < drawn_.Top + drawn_.Height; ++y, row += 3 * drawn_.Width)
+      std::copy_n(row, 3 * drawn_.Width, pixel_at(drawn_.Left, y));
   }
 
   void draw() {
@@ -220,7 +232,7 @@ class GifReader final : public VideoReader {
   PictureBytes bytes_;
   std::optional<GifRecords> records_;
   Picture canvas_;               // what is on the screen; empty before the first image
-  std::vector<uint8_t> before_;  // what was on the screen before an image that will be taken away again
+  std::vector<uint8_t> before_;  // what was in the place of the last image, if that will be taken away again
   GifImageDesc drawn_{};         // the place of the last image
   int disposal_ = DISPOSAL_UNSPECIFIED;
   FrameTime time_{};
