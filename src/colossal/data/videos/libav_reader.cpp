@@ -1,7 +1,11 @@
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <exception>
-#include <optional>
+#include <limits>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/data/videos/libav.h"
@@ -82,9 +86,9 @@ class LibavReader final : public VideoReader {
     if (!has_ahead_) return false;
     std::swap(frame_, ahead_);
     has_frame_ = true;
-    const double begin = stamp_of(*frame_);
+    const double begin = stamp_of(*frame_, time_.end), end = begin + length_of(*frame_);
     has_ahead_ = decode();
-    time_ = {begin, has_ahead_ ? stamp_of(*ahead_) : begin + length_of(*frame_)};
+    time_ = {begin, has_ahead_ ? stamp_of(*ahead_, end) : end};
     return true;
   }
 
@@ -117,17 +121,20 @@ class LibavReader final : public VideoReader {
     // The index of a file may be by other stamps than those of frames, which may then begin after the wanted time.
     for (double back = 0;; back = 2 * back + 1) {
       const double wanted = std::max(0.0, seconds - back);
-      const auto stamp = static_cast<int64_t>(wanted / seconds_of_stamp_) + first_stamp_;
+      // Headers of unknown origin may promise times that no stamp can have.
+      const double exact = wanted / seconds_of_stamp_ + static_cast<double>(first_stamp_);
+      const auto stamp = static_cast<int64_t>(std::floor(std::clamp(exact, -0x1p62, 0x1p62)));
       check(av_.seek_frame(format_.get(), stream_->index, stamp, AVSEEK_FLAG_BACKWARD), "cannot be searched");
       av_.flush_buffers(decoder_.get());
       is_flushed_ = false;
       begin();
-      if (wanted == 0 || (has_ahead_ && stamp_of(*ahead_) <= seconds + kStampError)) return;
+      if (wanted == 0 || (has_ahead_ && stamp_of(*ahead_, kUnknown) <= seconds + kStampError)) return;
     }
   }
 
  private:
   static constexpr double kNear = 1;  // seconds that are decoded rather than passed over
+  static constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
   template <class Object>
   using Own = std::unique_ptr<Object, FreesLibav>;
@@ -195,9 +202,10 @@ class LibavReader final : public VideoReader {
     has_ahead_ = decode();
   }
 
-  double stamp_of(const AVFrame& frame) const {
-    if (frame.best_effort_timestamp == AV_NOPTS_VALUE) return time_.end;
-    return static_cast<double>(frame.best_effort_timestamp - first_stamp_) * seconds_of_stamp_;
+  /// Returns the time at which a frame begins, or `otherwise` if it has no stamp.
+  double stamp_of(const AVFrame& frame, double otherwise) const {
+    if (frame.best_effort_timestamp == AV_NOPTS_VALUE) return otherwise;
+    return (static_cast<double>(frame.best_effort_timestamp) - static_cast<double>(first_stamp_)) * seconds_of_stamp_;
   }
 
   double length_of(const AVFrame& frame) const {
