@@ -264,6 +264,11 @@ class LibavReader final : public VideoReader {
 }  // namespace
 
 std::unique_ptr<VideoReader> open_by_libav(const PictureBytes& bytes, const std::string& name) {
+  try {
+    libav();
+  } catch (const Error& error) {
+    throw Error("data", concat(name, " cannot be read: ", error.message()));
+  }
   return std::make_unique<LibavReader>(bytes, name);
 }
 
