@@ -4,6 +4,7 @@
 #include <exception>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -157,7 +158,16 @@ class LibavReader final : public VideoReader {
     av_.dict_free(&options);
     check(code, "is no video that can be read");
     format_.reset(format);
-    check(av_.find_stream_info(format, nullptr), "is damaged or cut short");
+    find_streams();
+  }
+
+  /// Reads the beginning of the file, which may decode frames, too: those of too many pixels must not be allocated.
+  void find_streams() {
+    std::vector<AVDictionary*> options(format_->nb_streams);
+    for (AVDictionary*& each : options) av_.dict_set(&each, "max_pixels", std::to_string(kMaxPixels).c_str(), 0);
+    const int code = av_.find_stream_info(format_.get(), options.data());
+    for (AVDictionary*& each : options) av_.dict_free(&each);
+    check(code, "is damaged or cut short");
   }
 
   void open_decoder() {

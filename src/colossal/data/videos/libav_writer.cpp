@@ -1,3 +1,4 @@
+#include <new>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,11 @@ struct LibavOutput {
 int write_libav_bytes(void* state, uint8_t* bytes, int count) {
   auto* output = static_cast<LibavOutput*>(state);
   const auto size = static_cast<size_t>(count);
-  if (output->bytes.size() < output->at + size) output->bytes.resize(output->at + size);
+  try {
+    if (output->bytes.size() < output->at + size) output->bytes.resize(output->at + size);
+  } catch (const std::bad_alloc&) {  // must not pass through C
+    return AVERROR(ENOMEM);
+  }
   output->bytes.replace(output->at, size, reinterpret_cast<const char*>(bytes), size);
   output->at += size;
   return count;
