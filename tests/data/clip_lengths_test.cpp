@@ -45,6 +45,8 @@ TEST(ClipLengths, CountTheFramesOfAVideo) {
   EXPECT_EQ(frames_reached(0.125, 8), 1);
   EXPECT_EQ(frames_reached(0.126, 8), 1) << "a rounding of the header is no frame";
   EXPECT_EQ(frames_reached(0.2, 8), 2);
+  EXPECT_EQ(frames_reached(0, 24), 0);
+  EXPECT_EQ(frames_reached(1e30, 24), int64_t{1} << 53) << "a header may say anything";
   EXPECT_EQ(frames_reached(51 * 1001 / 24000.0, 24000.0 / 1001), 51);
 }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/base/seed.h"
+#include "colossal/data/pictures/buckets.h"
 #include "colossal/data/videos/video.h"
 
 namespace colossal::data {
@@ -35,7 +37,8 @@ ClipLengths completed(const ClipLengths& given, const tensor::ReplicaRows& rows)
 }
 
 int64_t frames_reached(double seconds, double fps) {
-  return std::max<int64_t>(0, static_cast<int64_t>(std::ceil((seconds - kStampError) * fps)));
+  constexpr double kMost = 0x1p53;  // headers of unknown origin may promise any length
+  return static_cast<int64_t>(std::clamp(std::ceil((seconds - kStampError) * fps), 0.0, kMost));
 }
 
 uint64_t seed_of_clip(uint64_t seed, int64_t epoch, int64_t clip) {

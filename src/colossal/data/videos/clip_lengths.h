@@ -25,7 +25,8 @@ struct ClipLengths {
 ///                  a batch size that is no multiple of the replicas times the micro-batches.
 ClipLengths completed(const ClipLengths& lengths, const tensor::ReplicaRows& rows);
 
-/// Returns how many frames a video of `seconds` has at a rate: those at 0, 1 / fps, 2 / fps, ... before its end.
+/// Returns how many frames a video of `seconds` has at a rate: those at 0, 1 / fps, 2 / fps, ... before its end, at
+/// most 2^53.
 int64_t frames_reached(double seconds, double fps);
 
 /// Returns the seed from which a clip draws what it does in an epoch.
