@@ -1,6 +1,6 @@
 """Writes the videos that tests read: VENV/bin/python tests/data/videos/make_files.py, with av 18.1.0 and pillow 13.0.0.
 
-Frame i of each video is gray, of 20 (i + 1) of 255, but for the first GIF, whose images are parts of the screen.
+Frame i is gray, of 20 (i + 1) of 255, but in turned.mp4 and pillow.gif, which have colours.
 """
 import pathlib
 from fractions import Fraction
@@ -38,7 +38,7 @@ def turn(name):
 
 
 def write_gif():
-    """Three images of 6 x 4: the second is kept, the third cleared to the background; 0.2, 0.05 and 0.3 seconds."""
+    """Three images of 6 x 4, for 0.2, 0.05 and 0.3 seconds, of which Pillow stores the part that changes."""
     palette = [255, 0, 0, 0, 255, 0, 0, 0, 255]
     frames = []
     for value in (0, 1, 2):

@@ -1,4 +1,8 @@
-// The formats in which clips are written, one encoder each. create_clip() chooses among them.
+// The formats in which clips are written, one encoder each. ClipWriter chooses among them.
+//
+//   const auto gif = data::encode_gif({.width = 64, .height = 48, .fps = 8}, [&](auto piece) { bytes += piece; });
+//   for (const data::Picture& frame : frames) gif->add(frame);
+//   gif->finish();
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 #include "colossal/data/videos/clip_rows.h"
 
 #include <algorithm>
-#include <numeric>
+#include <iterator>
 #include <utility>
 
 #include "colossal/base/checksum.h"

@@ -39,7 +39,8 @@ struct ClipRowsOptions {
 /// Thread safety: const members may be called from several threads.
 class ClipRows {
  public:
-  /// Errors ("data"): there are no clips; those of check_lengths_reached().
+  /// `lengths` have all their lists (completed()).
+  /// Errors ("data"): there are no clips; those of check_lengths_reached(); a shape outside [0, options.shapes).
   ClipRows(std::vector<MeasuredClip> clips, ClipLengths lengths, const ClipRowsOptions& options);
 
   int64_t shapes() const { return options_.shapes; }
