@@ -271,6 +271,7 @@ TEST(ClipWriters, RefuseWhatTheyCannotWrite) {
   EXPECT_THAT(words("a.webm", {4, 4, 8}), HasSubstr("must be written as .gif, .y4m or .mp4"));
   EXPECT_THAT(words("a.gif", {4, 0, 8}), HasSubstr("got 4 x 0"));
   EXPECT_THAT(words("a.gif", {4, 4, 60}), HasSubstr("at most 50 frames a second: got 60; write .y4m or .mp4"));
+  EXPECT_THAT(words("a.gif", {4, 4, 0.001}), HasSubstr("at least 0.01 frames a second: got 0.001"));
   EXPECT_THAT(words("a.y4m", {4, 4, 0}), HasSubstr("a rate above 0"));
   EXPECT_THAT(words("a.y4m", {4, 4, 8}), HasSubstr("must have frames: got none"));
   EXPECT_THAT(test::thrown_message([&] { ClipWriter(folder / "a.GIF", {4, 4, 8}).add(gray(4, 5, 0)); }),

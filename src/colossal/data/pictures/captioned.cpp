@@ -211,9 +211,9 @@ std::unique_ptr<CaptionedPictures> open_captioned_shapes(int64_t count, const Ca
   require(options.width >= 1 && options.height >= 1, "data", "drawn shapes need sides of at least 1: got ",
           options.width, " x ", options.height);
   const bool are_clips = options.has_videos && options.frames > 1;
-  require(!are_clips || (options.fps > 0 && options.fps <= kMostGifRate), "data",
-          "clips of drawn shapes must have a rate above 0 and at most ", kMostGifRate, " frames a second: got ",
-          options.fps, "; set data.fps");
+  require(!are_clips || (options.fps >= kLeastGifRate && options.fps <= kMostGifRate), "data",
+          "clips of drawn shapes must have at least ", kLeastGifRate, " and at most ", kMostGifRate,
+          " frames a second: got ", options.fps, "; set data.fps");
   CaptionedFindings found(options);
   for (int64_t i = 0; i < count; ++i) {
     CaptionedPicture shape{.name = concat("shape ", i), .width = options.width, .height = options.height};

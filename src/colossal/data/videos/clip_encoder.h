@@ -43,7 +43,11 @@ Rate rate_of(double fps);
 /// The most frames a second of a GIF: programs show images of less than 2 hundredths of a second for 10.
 constexpr double kMostGifRate = 50;
 
-/// GIF, a palette a frame. Each frame is given to the sink at once. Errors ("data"): a rate above kMostGifRate.
+/// The fewest: an image of a GIF is shown for at most 65535 hundredths of a second.
+constexpr double kLeastGifRate = 0.01;
+
+/// GIF, a palette a frame. Each frame is given to the sink at once.
+/// Errors ("data"): a rate outside [kLeastGifRate, kMostGifRate].
 std::unique_ptr<ClipEncoder> encode_gif(const ClipFormat& format, ByteSink sink);
 
 /// y4m, without compression. Each frame is given to the sink at once.

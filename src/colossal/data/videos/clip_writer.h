@@ -19,8 +19,8 @@ namespace colossal::data {
 /// keep the rate; each has a palette of its own, exact up to 256 colours and by median cut (Heckbert, SIGGRAPH 1982)
 /// above. A y4m file has 8-bit brightness and colour of each pixel. An MP4 file is compressed with loss.
 /// Errors ("data"): the path has another ending; no pixels, more than kMaxSide in a row or column, or a rate that is
-///                  not above 0; .gif of more than 50 frames a second; .mp4 with an odd side, or where FFmpeg's
-///                  libraries are missing. ("file"): those of AtomicFile.
+///                  not above 0 and at most 1000 frames a second; .gif of a rate outside [kLeastGifRate, kMostGifRate];
+///                  .mp4 with an odd side, or where FFmpeg's libraries are missing. ("file"): those of AtomicFile.
 class ClipWriter {
  public:
   ClipWriter(const std::string& path, const ClipFormat& format);

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <exception>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/data/videos/clip_encoder.h"
@@ -39,26 +41,31 @@ std::unique_ptr<ColorMapObject, void (*)(ColorMapObject*)> gif_colours(const Pal
   return map;
 }
 
+struct ClosesGif {
+  void operator()(GifFileType* gif) const {
+    int code = 0;
+    EGifCloseFile(gif, &code);
+  }
+};
+
 class GifEncoder final : public ClipEncoder {
  public:
   GifEncoder(const ClipFormat& format, ByteSink sink) : format_(format), output_{std::move(sink)} {
     require(format.fps <= kMostGifRate, "data", "a GIF must have at most ", kMostGifRate, " frames a second: got ",
             format.fps, "; write .y4m or .mp4");
+    require(format.fps >= kLeastGifRate, "data", "a GIF must have at least ", kLeastGifRate, " frames a second: got ",
+            format.fps);
     int code = 0;
-    gif_ = EGifOpen(&output_, write_gif_bytes, &code);
+    gif_.reset(EGifOpen(&output_, write_gif_bytes, &code));
     require(gif_ != nullptr, "data", "no memory for a GIF");
-    EGifSetGifVersion(gif_, true);
-    check(EGifPutScreenDesc(gif_, static_cast<int>(format.width), static_cast<int>(format.height), 8, 0, nullptr));
+    EGifSetGifVersion(gif_.get(), true);
+    check(
+        EGifPutScreenDesc(gif_.get(), static_cast<int>(format.width), static_cast<int>(format.height), 8, 0, nullptr));
     constexpr GifByteType kForever[] = {1, 0, 0};
-    check(EGifPutExtensionLeader(gif_, APPLICATION_EXT_FUNC_CODE));
-    check(EGifPutExtensionBlock(gif_, 11, "NETSCAPE2.0"));
-    check(EGifPutExtensionBlock(gif_, sizeof kForever, kForever));
-    check(EGifPutExtensionTrailer(gif_));
-  }
-
-  ~GifEncoder() override {
-    int code = 0;
-    if (gif_ != nullptr) EGifCloseFile(gif_, &code);
+    check(EGifPutExtensionLeader(gif_.get(), APPLICATION_EXT_FUNC_CODE));
+    check(EGifPutExtensionBlock(gif_.get(), 11, "NETSCAPE2.0"));
+    check(EGifPutExtensionBlock(gif_.get(), sizeof kForever, kForever));
+    check(EGifPutExtensionTrailer(gif_.get()));
   }
 
   void add(const Picture& frame) override {
@@ -73,18 +80,18 @@ class GifEncoder final : public ClipEncoder {
                                        .TransparentColor = NO_TRANSPARENT_COLOR};
     GifByteType bytes[4];
     const size_t size = EGifGCBToExtension(&control, bytes);
-    check(EGifPutExtension(gif_, GRAPHICS_EXT_FUNC_CODE, static_cast<int>(size), bytes));
+    check(EGifPutExtension(gif_.get(), GRAPHICS_EXT_FUNC_CODE, static_cast<int>(size), bytes));
     const auto colours = gif_colours(few);
-    check(EGifPutImageDesc(gif_, 0, 0, static_cast<int>(frame.width), static_cast<int>(frame.height), false,
+    check(EGifPutImageDesc(gif_.get(), 0, 0, static_cast<int>(frame.width), static_cast<int>(frame.height), false,
                            colours.get()));
     for (int64_t y = 0; y < frame.height; ++y)
-      check(EGifPutLine(gif_, few.pixels.data() + y * frame.width, static_cast<int>(frame.width)));
+      check(EGifPutLine(gif_.get(), few.pixels.data() + y * frame.width, static_cast<int>(frame.width)));
     ++frames_;
   }
 
   void finish() override {
     int code = 0;
-    const int done = EGifCloseFile(std::exchange(gif_, nullptr), &code);
+    const int done = EGifCloseFile(gif_.release(), &code);
     if (output_.failure) std::rethrow_exception(output_.failure);
     require(done == GIF_OK, "data", "a GIF cannot be completed: ", GifErrorString(code));
   }
@@ -97,7 +104,7 @@ class GifEncoder final : public ClipEncoder {
 
   ClipFormat format_;
   GifOutput output_;
-  GifFileType* gif_ = nullptr;
+  std::unique_ptr<GifFileType, ClosesGif> gif_;
   int64_t frames_ = 0;
 };
 
