@@ -136,6 +136,25 @@ TEST(ClipRows, NeedNothingButTheEpochToGoOn) {
   }
 }
 
+TEST(ClipRows, CountEachClipOfAnEvaluationOnce) {
+  const auto clips = forty_clips(kDrawn);
+  const BucketOrder order(streams_of(clips),
+                          {.rows_of_bucket = clips->batch_sizes(), .seed = 9, .shuffle = false, .counts_once = true});
+  std::map<int64_t, std::set<int64_t>> counted;  // the clips of each bucket
+  int filled = 0;
+  for (int64_t i = 0; i < order.batches(0); ++i) {
+    const BucketBatch batch = order.batch(0, i);
+    for (int64_t row = 0; row < clips->batch_sizes()[static_cast<size_t>(batch.bucket)]; ++row) {
+      const Visit visit = order.visit(batch, row);
+      if (!visit.counts) ++filled;
+      if (visit.counts) EXPECT_TRUE(counted[batch.bucket].insert(visit.picture).second) << "it counts twice";
+    }
+  }
+  EXPECT_GT(filled, 0) << "no batch was filled up";
+  for (int64_t bucket = 0; bucket < clips->buckets(); ++bucket)
+    EXPECT_EQ(static_cast<int64_t>(counted[bucket].size()), clips->before(bucket, 1)) << bucket;
+}
+
 TEST(ClipRows, CountBucketsAndWhatIsLeftOut) {
   const auto lines =
       forty_clips(completed({.frames = {4, 33}, .batch_sizes = {4, 8}}, kRows))->counts(0, {"64x48", "48x64"});

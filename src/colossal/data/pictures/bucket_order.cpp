@@ -90,8 +90,10 @@ BucketBatch BucketOrder::batch(int64_t epoch, int64_t batch) const {
 Visit BucketOrder::visit(const BucketBatch& batch, int64_t row) const {
   const uint64_t seed = derive_seed(derive_seed(options_.seed, "buckets"), static_cast<uint64_t>(batch.bucket));
   const auto bucket = static_cast<size_t>(batch.bucket);
-  Visit visit = buckets_[bucket]->at(batch.number * rows_of_batch(bucket) + row, seed, options_.shuffle);
-  visit.counts = !options_.counts_once || (batch.epoch == 0 && visit.epoch == 0);
+  const int64_t own = buckets_[bucket]->rows(), place = batch.number * rows_of_batch(bucket) + row;
+  if (!options_.counts_once) return buckets_[bucket]->at(place, seed, options_.shuffle);
+  Visit visit = buckets_[bucket]->at(place % own, seed, options_.shuffle);  // epoch 0 fills up its last batch
+  visit.counts = batch.epoch == 0 && place < own;
   return visit;
 }
 
