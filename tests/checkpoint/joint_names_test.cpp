@@ -127,15 +127,19 @@ TEST(JointFile, HasTheConfigThatItsTensorsShow) {
     EXPECT_EQ(config.at("guidance_embeds"), false);
   }
   const std::string sd3 = folder / "sd3.safetensors", begin = "model.diffusion_model.", vae = "first_stage_model.";
-  write_safetensors(sd3, {{begin + "pos_embed", at::ones({1, 36, 128})},
-                          {begin + "x_embedder.proj.weight", at::ones({128, 16, 2, 2})},
-                          {begin + "context_embedder.weight", at::ones({128, 24})},
-                          {begin + "y_embedder.mlp.0.weight", at::ones({128, 20})},
-                          {begin + "joint_blocks.0.x_block.adaLN_modulation.1.weight", at::ones({768, 128})},
-                          {vae + "encoder.conv_in.weight", at::ones({8, 3, 3, 3})},
-                          {vae + "encoder.down.0.block.0.conv1.weight", at::ones({8, 8, 3, 3})},
-                          {vae + "decoder.conv_in.weight", at::ones({8, 16, 3, 3})},
-                          {vae + "decoder.conv_out.weight", at::ones({3, 8, 3, 3})}});
+  const std::map<std::string, at::Tensor> autoencoder{
+      {vae + "encoder.conv_in.weight", at::ones({8, 3, 3, 3})},
+      {vae + "encoder.down.0.block.0.conv1.weight", at::ones({8, 8, 3, 3})},
+      {vae + "decoder.conv_in.weight", at::ones({8, 16, 3, 3})},
+      {vae + "decoder.conv_out.weight", at::ones({3, 8, 3, 3})}};
+  std::map<std::string, at::Tensor> tensors{
+      {begin + "pos_embed", at::ones({1, 36, 128})},
+      {begin + "x_embedder.proj.weight", at::ones({128, 16, 2, 2})},
+      {begin + "context_embedder.weight", at::ones({128, 24})},
+      {begin + "y_embedder.mlp.0.weight", at::ones({128, 20})},
+      {begin + "joint_blocks.0.x_block.adaLN_modulation.1.weight", at::ones({768, 128})}};
+  tensors.insert(autoencoder.begin(), autoencoder.end());
+  write_safetensors(sd3, tensors);
   const nlohmann::json config = read_config(sd3), latents = read_config(sd3 + "/vae");
   EXPECT_EQ(config, read_config(sd3 + "/transformer"));
   EXPECT_EQ(config.at("_class_name"), "SD3Transformer2DModel");
@@ -144,6 +148,13 @@ TEST(JointFile, HasTheConfigThatItsTensorsShow) {
   EXPECT_EQ(config.at("qk_norm"), nlohmann::json());
   EXPECT_EQ(latents.at("scaling_factor"), 1.5305);
   EXPECT_EQ(latents.at("shift_factor"), .0609);
+  EXPECT_FALSE(config.contains("dual_attention_layers"));
+  tensors[begin + "joint_blocks.0.x_block.attn2.qkv.weight"] = at::ones({384, 128});
+  write_safetensors(sd3, tensors);
+  EXPECT_TRUE(read_config(sd3).contains("dual_attention_layers")) << "Stable Diffusion 3.5 medium, which is refused";
+  prefixed.insert(autoencoder.begin(), autoencoder.end());
+  write_safetensors(path, prefixed);
+  EXPECT_EQ(read_config(path + "/vae").at("scaling_factor"), .3611) << "that of FLUX";
 }
 
 }  // namespace

@@ -62,10 +62,13 @@ bool has_names(const std::string& path, const std::string& begin) {
   return first != file.entries().end() && first->first.starts_with(begin);
 }
 
+/// Returns true for a file with the transformer of Stable Diffusion 3.
+bool has_joint_blocks(const std::string& path) { return has_names(path, concat(kLdmDenoiser, "joint_blocks.")); }
+
 /// Returns true for a file with the transformer of Stable Diffusion 3 or of FLUX.
 bool has_transformer(const std::string& path) {
-  return has_names(path, concat(kLdmDenoiser, "joint_blocks.")) ||
-         has_names(path, concat(kLdmDenoiser, "double_blocks.")) || has_names(path, "double_blocks.");
+  return has_joint_blocks(path) || has_names(path, concat(kLdmDenoiser, "double_blocks.")) ||
+         has_names(path, "double_blocks.");
 }
 
 /// Returns true for a file of Stable Diffusion 2: the projections around its transformers are linear.
@@ -134,13 +137,14 @@ json sd3_config(const LdmShapes& shapes) {
   config["pos_embed_max_size"] = side;
   config["sample_size"] = std::min<int64_t>(128, side * patch);
   config["qk_norm"] = has_norms ? json("rms_norm") : json();
-  if (shapes.has("transformer_blocks.0.attn2.to_q.weight")) config["dual_attention_layers"] = {0};  // which are refused
+  if (shapes.has("transformer_blocks.0.attn2.qkv.weight")) config["dual_attention_layers"] = {0};  // which are refused
   return config;
 }
 
 json flux_config(const LdmShapes& shapes) {
   json config = transformer_config(shapes, "FluxTransformer2DModel");
-  const int64_t head_dim = shapes.size("transformer_blocks.0.attn.norm_q.weight", 0), of_frame = head_dim / 8;
+  const int64_t head_dim = std::max<int64_t>(1, shapes.size("transformer_blocks.0.attn.norm_q.weight", 0)),
+                of_frame = head_dim / 8;
   config["patch_size"] = 1;
   config["in_channels"] = shapes.size("x_embedder.weight", 1);
   config["out_channels"] = shapes.size("proj_out.weight", 0);
@@ -157,11 +161,11 @@ json joint_config(const LdmPart& part) {
   return shapes.has("pos_embed.pos_embed") ? sd3_config(shapes) : flux_config(shapes);
 }
 
-/// Returns the keys with which latents are scaled: those of Stable Diffusion 1 and 2, or of 16 channels those of
-/// Stable Diffusion 3 in its file, and of FLUX in another.
+/// Returns the keys with which latents are scaled: those of Stable Diffusion 1 and 2. For latents of 16 channels they are
+/// those of Stable Diffusion 3 if the file has its transformer, else those of FLUX.
 json latent_scale(const std::string& file, int64_t channels) {
   if (channels != 16) return {{"scaling_factor", .18215}};
-  if (has_transformer(file)) return {{"scaling_factor", 1.5305}, {"shift_factor", .0609}};
+  if (has_joint_blocks(file)) return {{"scaling_factor", 1.5305}, {"shift_factor", .0609}};
   return {{"scaling_factor", .3611}, {"shift_factor", .1159}};
 }
 
