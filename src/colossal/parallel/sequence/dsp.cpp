@@ -15,21 +15,14 @@
 namespace colossal::parallel {
 namespace {
 
-/// Returns the sizes of the near-even parts of an axis, a part for each rank.
-std::vector<int64_t> even_sizes(int64_t size, int64_t ranks) {
-  std::vector<int64_t> sizes;
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    sizes.push_back(nn::near_even_share(size, ranks, rank).ranges(size, "axis").front().size);
-  return sizes;
-}
-
 class GroupAxisSwitch final : public nn::AxisSwitch {
  public:
   explicit GroupAxisSwitch(comm::Group& ranks) : ranks_(ranks) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::Axis& from, const nn::Axis& to) const override {
     for (const nn::Axis& axis : {from, to}) check_axis(ranks_.size(), axis.size, axis.name);
-    const std::vector<int64_t> held = even_sizes(from.size, ranks_.size()), taken = even_sizes(to.size, ranks_.size());
+    const std::vector<int64_t> held = nn::near_even_cut(from.size, ranks_.size()).lengths,
+                               taken = nn::near_even_cut(to.size, ranks_.size()).lengths;
     const int64_t own = held[ranks_.rank()], next = taken[ranks_.rank()];
     require(x.size(from.dim) == own && x.size(to.dim) == to.size, "parallel", "a state to switch must have ", own,
             " of ", from.size, " ", from.name, " and all ", to.size, " ", to.name, " in dimensions ", from.dim, " and ",
@@ -67,9 +60,7 @@ Layout SequenceDsp::layout(Layout layout, const SequenceConfig& config) {
   };
   layout.cut = [ranks = config.size](int64_t tokens, const nn::ForwardContext&) {
     check_axis(ranks, tokens, "places");
-    nn::SequenceCut cut{.lengths = even_sizes(tokens, ranks)};
-    for (int64_t rank = 0; rank < ranks; ++rank) cut.held.push_back({rank});
-    return cut;
+    return nn::near_even_cut(tokens, ranks);
   };
   return layout;
 }
