@@ -163,6 +163,7 @@ TEST(DiffusionObjectives, RefuseGivenFramesThatCannotBe) {
     return test::thrown_message([&] { objective_of(shape, given); });
   };
   EXPECT_EQ(refused(latent_model(), {.first = 0.5, .last = 0.5}), "");
+  EXPECT_EQ(refused(latent_model(), {.first = 0.33, .last = 0.56, .random = 0.11}), "") << "1 but for rounding";
   EXPECT_THAT(refused(latent_model(), {.first = 0.5, .last = 0.3, .random = 0.4}),
               HasSubstr("the shares of given_frames must be 1 or less together: got 1.2"));
   EXPECT_THAT(refused(models::built_in().resolve({.name = "sd-1.5-tiny"}), {.first = 0.5}),

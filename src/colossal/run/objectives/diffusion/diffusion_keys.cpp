@@ -100,7 +100,8 @@ DiffusionKeys completed(DiffusionKeys keys, const DiffusionKeys& defaults) {
   noise::check_flow_options(keys.flow(), target);
   noise::min_snr_weight(target, 1, keys.min_snr);
   const double shares = keys.given_frames.all();
-  require(shares <= 1, "diffusion", "the shares of given_frames must be 1 or less together: got ", shares,
+  constexpr double kRounding = 1e-9;  // .33 + .56 + .11 is more than 1 in fp64
+  require(shares <= 1 + kRounding, "diffusion", "the shares of given_frames must be 1 or less together: got ", shares,
           "; lower one of first, last and random");
   require(shares == 0 || target == noise::Target::Flow, "diffusion", "given_frames needs target = \"flow\": got ",
           keys.target, "; remove given_frames, or set the target");
