@@ -11,8 +11,8 @@
 namespace colossal::test {
 
 /// Returns random pictures or clips, times, targets, and classes or text states for a denoiser, in fp64, and what else
-/// it is told; one row has the null class. Rows of clips have a given frame each, captions with pads, and one row has no
-/// caption.
+/// it is told; one row has the null class. Rows of clips have a given frame each, captions with pads, and one row has
+/// no caption.
 tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int64_t seed);
 
 /// Returns the objective that sums the squares of prediction - targets. It opens no data.

@@ -18,7 +18,6 @@
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
-#include "colossal/nn/outputs.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
 

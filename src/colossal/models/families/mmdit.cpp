@@ -70,8 +70,7 @@ void check(const ModelShape& s, const MmditSizes& own) {
   const int64_t turned = std::accumulate(own.axes.begin(), own.axes.end(), int64_t{0});
   require(own.axes.empty() || (own.axes.size() >= 2 && turned == s.head_dim), "model",
           "axes must have the features of a head, ", s.head_dim,
-          ", in at least two parts, the last of row and column: ", "got ", at::IntArrayRef(own.axes),
-          "; set model.axes");
+          ", in at least two parts, the last of row and column: got ", at::IntArrayRef(own.axes), "; set model.axes");
   require(own.single < s.layers, "model", "single must leave a double block: got ", own.single, " of ", s.layers,
           " layers; set model.single");
   require(s.dropout == 0, "model", "an MMDiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
