@@ -224,6 +224,8 @@ TEST(Mmdit, RefusesConfigsWithWhichItComputesOtherNumbers) {
   };
   EXPECT_EQ(refused(kSd3, "qk_norm", "rms_norm"), "");
   EXPECT_THAT(refused(kSd3, "qk_norm", "layer_norm"), HasSubstr("qk_norm"));
+  EXPECT_THAT(refused(kSd3, "patch_size", 0), HasSubstr("must be from 1 to 1048576: got 0"));
+  EXPECT_THAT(refused(kFlux, "num_attention_heads", -2), HasSubstr("must be from 1 to 1048576: got -2"));
   EXPECT_THAT(refused(kSd3, "dual_attention_layers", {0, 1}), HasSubstr("dual_attention_layers"));
   EXPECT_THAT(refused(kSd3, "caption_projection_dim", 1152), HasSubstr("must be the hidden size, 32: got 1152"));
   EXPECT_THAT(refused(kSd3, "out_channels", 8), HasSubstr("out_channels must be in_channels: got 8 and 4"));

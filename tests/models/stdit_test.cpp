@@ -362,6 +362,7 @@ TEST(Stdit, WritesTheConfigThatItReads) {
     return test::thrown_message([&] { built_in().shape_of(other); });
   };
   EXPECT_THAT(refused("patch_size", {2, 2, 2}), HasSubstr("patch_size must be 1 frame and two equal sides"));
+  EXPECT_THAT(refused("patch_size", {1, 0, 0}), HasSubstr("must be from 1 to 1048576: got 0"));
   EXPECT_THAT(refused("qk_norm", false), HasSubstr("qk_norm"));
   EXPECT_THAT(refused("skip_y_embedder", true), HasSubstr("skip_y_embedder"));
 }

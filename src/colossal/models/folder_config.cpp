@@ -70,6 +70,14 @@ void FolderConfig::refuse(const char* key, const nlohmann::json& value, const st
                               printable(as_text(value)), remedy));
 }
 
+void check_sizes_read(const FolderKeys& keys, const std::vector<std::pair<const char*, int64_t>>& sizes) {
+  constexpr int64_t kMost = 1 << 20;
+  if (!keys.reads()) return;
+  for (const auto& [key, size] : sizes)
+    require(size > 0 && size <= kMost, "model", key, " of ", with_article(keys.family()), " must be from 1 to ", kMost,
+            ": got ", size);
+}
+
 ModelShape read_folder(const FolderConfig& config, const std::function<void(FolderKeys&, ModelShape&)>& keys) {
   FolderKeys k(config);
   ModelShape shape;

@@ -30,6 +30,7 @@
 #include <functional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/json.h"
@@ -173,6 +174,10 @@ class FolderKeys {
   const FolderConfig* from_ = nullptr;
   nlohmann::json* to_ = nullptr;
 };
+
+/// Checks sizes that rows have read, by the names of their keys, before others are computed from them. It checks nothing
+/// if the rows write. Errors ("model"): a size below 1 or above 2^20.
+void check_sizes_read(const FolderKeys& keys, const std::vector<std::pair<const char*, int64_t>>& sizes);
 
 /// Returns the shape that the rows `keys` read from a folder.
 ModelShape read_folder(const FolderConfig& config, const std::function<void(FolderKeys&, ModelShape&)>& keys);

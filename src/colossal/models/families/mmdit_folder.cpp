@@ -89,6 +89,14 @@ std::vector<nn::ExternalName> names(const ModelShape& s, std::vector<nn::Externa
   return names_in_folder(s, table);
 }
 
+/// Checks the sizes that keys of both classes give.
+void check_common(const FolderKeys& k, const ModelShape& s, const MmditSizes& own) {
+  check_sizes_read(k, {{"attention_head_dim", s.head_dim},
+                       {"num_attention_heads", s.heads},
+                       {"joint_attention_dim", own.text},
+                       {"pooled_projection_dim", own.pooled}});
+}
+
 /// The sizes that follow from the keys of both classes.
 void set_common(ModelShape& s) {
   s.hidden = s.heads * s.head_dim;
@@ -126,6 +134,11 @@ void sd3_keys(FolderKeys& k, ModelShape& s, MmditSizes& own) {
   k.fixed("dual_attention_layers", nlohmann::json::array());  // of Stable Diffusion 3.5 medium
   qk_norm_key(k, own);
   out_channels_key(k, own.channels, 16);
+  check_common(k, s, own);
+  check_sizes_read(k, {{"sample_size", own.height},
+                       {"patch_size", own.patch},
+                       {"in_channels", own.channels},
+                       {"pos_embed_max_size", own.table}});
   int64_t projected = s.heads * s.head_dim;
   k.optional("caption_projection_dim", projected, 1152);
   require(projected == s.heads * s.head_dim, "model", "caption_projection_dim must be the hidden size, ",
@@ -151,6 +164,7 @@ void flux_keys(FolderKeys& k, ModelShape& s, MmditSizes& own) {
   k.optional("guidance_embeds", own.told_guidance, false);
   k.optional("axes_dims_rope", own.axes, {16, 56, 56});
   if (!k.reads()) return;
+  check_common(k, s, own);
   require(in > 0 && in % kCells == 0, "model", "in_channels must be divisible by the ", kCells,
           " cells of a patch: got ", in);
   require(own.single > 0, "model", "num_single_layers must be 1 or more: got ", own.single);

@@ -36,8 +36,15 @@ void keys(FolderKeys& k, ModelShape& s, StditSizes& own) {
   k.fixed("qk_norm", true);
   k.fixed("skip_y_embedder", false);
   k.fixed("drop_path", 0.0);
+  check_sizes_read(k, {{"hidden_size", s.hidden},
+                       {"depth", pairs},
+                       {"num_heads", s.heads},
+                       {"in_channels", own.channels},
+                       {"patch_size", own.patch},
+                       {"caption_channels", own.text},
+                       {"model_max_length", own.tokens},
+                       {"input_sq_size", own.base_side}});
   if (!k.reads()) return;
-  require(s.heads > 0, "model", "num_heads must be positive: got ", s.heads);
   s.layers = 2 * pairs;
   s.kv_heads = s.heads;
   s.head_dim = s.hidden / s.heads;
