@@ -215,6 +215,19 @@ TEST(Mmdit, WritesTheConfigThatItReads) {
   }
 }
 
+TEST(Mmdit, WritesNoConfigWithWhichDiffusersComputesOtherNumbers) {
+  const auto refused = [](const char* preset, const std::vector<std::string>& own) {
+    const ModelShape shape = built_in().resolve({.name = preset, .own = own_keys(own)});
+    return test::thrown_message([&] { shape.architecture->diffusers.to_json(shape); });
+  };
+  EXPECT_EQ(refused("flux-tiny", {"height=12"}), "");
+  EXPECT_THAT(refused("sd3-tiny", {"height=12"}), HasSubstr("only with width = height, 12: got 8"));
+  EXPECT_THAT(refused("sd3-tiny", {"table=0"}), HasSubstr("only with table = 1 or more: got 0"));
+  EXPECT_THAT(refused("sd3-tiny", {"single=1"}), HasSubstr("only with single = 0: got 1"));
+  EXPECT_THAT(refused("flux-tiny", {"patch=4"}), HasSubstr("only with patch = 2: got 4"));
+  EXPECT_THAT(refused("flux-tiny", {"head_norms=false"}), HasSubstr("only with head_norms = true: got false"));
+}
+
 TEST(Mmdit, RefusesConfigsWithWhichItComputesOtherNumbers) {
   const auto refused = [](const nlohmann::json& config, const char* key, const nlohmann::json& value) {
     nlohmann::json j = config;

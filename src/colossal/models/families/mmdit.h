@@ -53,7 +53,9 @@ std::vector<nn::ExternalName> flux_diffusers_names(const ModelShape& shape);
 ModelShape sd3_from_diffusers(const nlohmann::json& config);
 ModelShape flux_from_diffusers(const nlohmann::json& config);
 /// Returns the config.json with which diffusers computes the same. Errors ("model"): a shape that it cannot compute:
-/// other ffn than 4 * hidden, another epsilon than 1e-6; of SD3 pictures that are not square.
+/// other ffn than 4 * hidden, another epsilon than 1e-6; of SD3 pictures that are not square, no table, single blocks,
+/// axes, or guidance that it is told; of FLUX another patch than 2, a table, no single blocks, no norms of heads, or
+/// another number of axes than three.
 nlohmann::json sd3_to_diffusers(const ModelShape& shape);
 nlohmann::json flux_to_diffusers(const ModelShape& shape);
 

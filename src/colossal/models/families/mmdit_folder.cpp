@@ -1,4 +1,6 @@
 // The transformers of Stable Diffusion 3 and of FLUX as diffusers stores them.
+#include <c10/util/ArrayRef.h>
+
 #include <array>
 
 #include "colossal/base/error.h"
@@ -185,15 +187,17 @@ ModelShape from_diffusers(const nlohmann::json& config, const char* class_name, 
   return settled(read_folder(FolderConfig(config, class_name), keys), architecture);
 }
 
+/// Refuses a value with which diffusers computes other numbers.
+template <class Rule, class Got>
+void check_written(bool is_right, const char* key, const Rule& rule, const Got& got) {
+  require(is_right, "model", "diffusers computes this model only with ", key, " = ", rule, ": got ", got,
+          "; train the model with that value");
+}
+
 nlohmann::json to_diffusers(const ModelShape& shape, const char* class_name, Keys keys) {
-  const auto check = [](bool is_right, const char* key, const auto& rule, const auto& got) {
-    require(is_right, "model", "diffusers computes an MMDiT only with ", key, " = ", rule, ": got ", got,
-            "; train the model with that value");
-  };
-  check(shape.ffn == 4 * shape.hidden, "ffn", concat("4 * hidden, ", 4 * shape.hidden), shape.ffn);
-  check(shape.norm_epsilon == kEpsilon, "norm_epsilon", kEpsilon, shape.norm_epsilon);
+  check_written(shape.ffn == 4 * shape.hidden, "ffn", concat("4 * hidden, ", 4 * shape.hidden), shape.ffn);
+  check_written(shape.norm_epsilon == kEpsilon, "norm_epsilon", kEpsilon, shape.norm_epsilon);
   auto own = shape.own.as<MmditSizes>();
-  if (own.table > 0) check(own.height == own.width, "width", concat("height, ", own.height), own.width);
   nlohmann::json j{{"_class_name", class_name}, {"_diffusers_version", "0.42.1"}};
   FolderKeys k(j);
   ModelShape written = shape;
@@ -227,10 +231,22 @@ ModelShape flux_from_diffusers(const nlohmann::json& config) {
 }
 
 nlohmann::json sd3_to_diffusers(const ModelShape& shape) {
+  const auto own = shape.own.as<MmditSizes>();
+  mmdit::check_written(own.height == own.width, "width", concat("height, ", own.height), own.width);
+  mmdit::check_written(own.table > 0, "table", "1 or more", own.table);
+  mmdit::check_written(own.single == 0, "single", 0, own.single);
+  mmdit::check_written(own.axes.empty(), "axes", "[]", at::IntArrayRef(own.axes));
+  mmdit::check_written(!own.told_guidance, "told_guidance", "false", "true");
   return mmdit::to_diffusers(shape, mmdit::kSd3, mmdit::sd3_keys);
 }
 
 nlohmann::json flux_to_diffusers(const ModelShape& shape) {
+  const auto own = shape.own.as<MmditSizes>();
+  mmdit::check_written(own.patch == mmdit::kFluxPatch, "patch", mmdit::kFluxPatch, own.patch);
+  mmdit::check_written(own.table == 0, "table", 0, own.table);
+  mmdit::check_written(own.single > 0, "single", "1 or more", own.single);
+  mmdit::check_written(own.axes.size() == 3, "axes", "those of frame, row and column", at::IntArrayRef(own.axes));
+  mmdit::check_written(own.head_norms, "head_norms", "true", "false");
   return mmdit::to_diffusers(shape, mmdit::kFlux, mmdit::flux_keys);
 }
 
