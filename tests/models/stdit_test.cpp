@@ -356,6 +356,8 @@ TEST(Stdit, WritesTheConfigThatItReads) {
   EXPECT_EQ(j["depth"], 28);
   EXPECT_EQ(j["patch_size"], nlohmann::json({1, 2, 2}));
   EXPECT_EQ(built_in().shape_of(j), built_in().resolve({.name = "stdit3-xl-2"})) << j.dump();
+  const nlohmann::json of_pixels = folder.to_json(built_in().resolve({.name = "stdit3-tiny"}));
+  EXPECT_EQ(built_in().shape_of(of_pixels).own.as<StditSizes>().cell, 1) << "positions are those of pixels";
   const auto refused = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json other = j;
     other[key] = value;

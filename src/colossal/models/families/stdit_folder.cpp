@@ -36,6 +36,7 @@ void keys(FolderKeys& k, ModelShape& s, StditSizes& own) {
   k.fixed("qk_norm", true);
   k.fixed("skip_y_embedder", false);
   k.fixed("drop_path", 0.0);
+  k.omitted("cell", own.cell, 8);  // no key of Open-Sora, whose caller gives the sides of frames in pixels
   check_sizes_read(k, {{"hidden_size", s.hidden},
                        {"depth", pairs},
                        {"num_heads", s.heads},
@@ -43,7 +44,8 @@ void keys(FolderKeys& k, ModelShape& s, StditSizes& own) {
                        {"patch_size", own.patch},
                        {"caption_channels", own.text},
                        {"model_max_length", own.tokens},
-                       {"input_sq_size", own.base_side}});
+                       {"input_sq_size", own.base_side},
+                       {"cell", own.cell}});
   if (!k.reads()) return;
   s.layers = 2 * pairs;
   s.kv_heads = s.heads;
