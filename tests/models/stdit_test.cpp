@@ -358,6 +358,8 @@ TEST(Stdit, WritesTheConfigThatItReads) {
   EXPECT_EQ(built_in().shape_of(j), built_in().resolve({.name = "stdit3-xl-2"})) << j.dump();
   const nlohmann::json of_pixels = folder.to_json(built_in().resolve({.name = "stdit3-tiny"}));
   EXPECT_EQ(built_in().shape_of(of_pixels).own.as<StditSizes>().cell, 1) << "positions are those of pixels";
+  const ModelShape uneven = built_in().resolve({.name = "stdit3-tiny", .hidden = 104, .ffn = 107});
+  EXPECT_EQ(built_in().shape_of(folder.to_json(uneven)).ffn, 107) << "104 * (107 / 104.) is less than 107";
   const auto refused = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json other = j;
     other[key] = value;
