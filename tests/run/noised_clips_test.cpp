@@ -158,6 +158,14 @@ TEST(DiffusionObjectives, LeaveGivenFramesOutOfTheLoss) {
   EXPECT_NEAR(loss.item<double>(), want.item<double>(), 1e-12);
 }
 
+TEST(DiffusionObjectives, OpenNoPicturesForAModelOfClips) {
+  const models::ModelShape shape = latent_model();
+  const DiffusionObjective objective = objective_of(shape, {});
+  const Config config;
+  EXPECT_THAT(test::thrown_message([&] { objective.open({config, shape}); }),
+              HasSubstr("path gives pictures, and a model of clips learns from batches of clips"));
+}
+
 TEST(DiffusionObjectives, RefuseGivenFramesThatCannotBe) {
   const auto refused = [](const models::ModelShape& shape, const GivenFrames& given) {
     return test::thrown_message([&] { objective_of(shape, given); });

@@ -96,6 +96,8 @@ models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) cons
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
+  require(pipeline_.sizes.frames == 0, "data", "path gives pictures, and a model of clips learns from batches of ",
+          "clips that a program gives: got ", request.config.data.path, "; name a model of pictures");
   check_unused_data_keys(request.config.data, {.images = true, .records = pipeline_.reads_text()});
   OpenedData data = pipeline_.has_latents() ? open_latents(request) : open_pixels(request);
   data.notices.insert(data.notices.begin(), pipeline_.notices.begin(), pipeline_.notices.end());
