@@ -9,6 +9,7 @@
 #include "colossal/cli/whole_program.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/memory/host_memory.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
@@ -20,8 +21,7 @@ namespace colossal::cli {
 int latents(const Arguments& arguments, const run::Program* program) {
   CLI::App app(
       "Encodes pictures and their captions once, for runs that take them as --data.latents. Keys of a config are "
-      "flags, "
-      "as those of the run will be: --data.path=pictures --data.size=512,512 --data.mirror=true. The ranks of "
+      "flags, as those of the run will be: --data.path=pictures --data.size=512,512 --data.mirror=true. The ranks of "
       "--parallel.data divide the pictures.",
       "colossal latents");
   std::string from, to;
@@ -46,6 +46,7 @@ int latents(const Arguments& arguments, const run::Program* program) {
   require(objective != nullptr && objective->pipeline().has_latents(), "latents", refused(), ", which ",
           model.shape.task().purpose());
   return with_ranks(config.parallel.ranks(), "latents", arguments, [&] {
+    memory::keep_host_memory();  // every picture takes the same blocks
     const auto world = join_run(config.run, comm::cuda_devices());
     const run::PipelineSource& pipeline = objective->pipeline();
     run::DrawnPictures pictures;
