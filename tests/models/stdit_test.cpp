@@ -350,7 +350,8 @@ TEST(Stdit, HasTheParametersOfThePublishedModel) {
 }
 
 TEST(Stdit, WritesTheConfigThatItReads) {
-  const HuggingFace& folder = small().architecture->hugging_face;
+  const ModelShape shape = small();  // which keeps the architecture
+  const HuggingFace& folder = shape.architecture->hugging_face;
   const nlohmann::json j = folder.to_json(built_in().resolve({.name = "stdit3-xl-2"}));
   EXPECT_EQ(j["model_type"], "STDiT3");
   EXPECT_EQ(j["depth"], 28);

@@ -100,7 +100,7 @@ TEST(LowRankConvolution, RefusesWhatItDoesNotCompute) {
   EXPECT_THAT(test::thrown_message([] { Layer layer({.rank = kRank, .dropout = 0.1}); }),
               HasSubstr("the adapter of conv.weight, a convolution or a layer between blocks, must have no dropout"));
   EXPECT_THAT(test::thrown_message([] { Layer layer({.rank = kRank, .magnitudes = true}); }),
-              HasSubstr("and magnitudes"));
+              HasSubstr("magnitudes and 1 part(s)"));
   EXPECT_THAT(test::thrown_message([] { Layer layer({.rank = 5}); }), HasSubstr("between 1 and 4"));
 }
 
