@@ -51,7 +51,7 @@ TEST(CaptionedVideos, StandBesidePictures) {
   EXPECT_THAT(pictures->take_notices(), Contains(HasSubstr("1 file is not read: 1 .y4m")));
 }
 
-TEST(CaptionedVideos, AreInListsAndTars) {
+TEST(CaptionedVideos, ReadListsAndTars) {
   const test::TemporaryFolder folder;
   folder.write("a.y4m", kGray);
   folder.write("metadata.jsonl", R"({"file_name": "a.y4m", "text": "light"})"
@@ -67,7 +67,7 @@ TEST(CaptionedVideos, AreInListsAndTars) {
   expect_gray(*of_tar, 0);
 }
 
-TEST(CaptionedVideos, AreRefusedOrSkippedByName) {
+TEST(CaptionedVideos, RefuseOrSkipFilesByName) {
   const test::TemporaryFolder folder;
   folder.write("a.y4m", kGray.substr(0, kGray.size() - 1));
   folder.write("b.y4m", kGray);
@@ -80,7 +80,7 @@ TEST(CaptionedVideos, AreRefusedOrSkippedByName) {
   EXPECT_THAT(rest->take_notices(), Contains(HasSubstr("c.gif is empty (2 so far)")));
 }
 
-TEST(CaptionedVideos, AreClipsOfDrawnShapes) {
+TEST(CaptionedVideos, ShowDrawnShapes) {
   const CaptionedOptions options{.width = 20, .height = 16, .seed = 3, .has_videos = true, .frames = 5, .fps = 8};
   const auto clips = open_captioned("builtin-shapes:12", options);
   const auto pictures = open_captioned("builtin-shapes:12", {.width = 20, .height = 16, .seed = 3});

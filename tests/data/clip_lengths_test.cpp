@@ -50,7 +50,7 @@ TEST(ClipLengths, CountTheFramesOfAVideo) {
   EXPECT_EQ(frames_reached(51 * 1001 / 24000.0, 24000.0 / 1001), 51);
 }
 
-TEST(ClipLengths, AreTheLongestThatIsReachedAndKept) {
+TEST(ClipLengths, TakeTheLongestThatIsReachedAndKept) {
   const ClipLengths all = completed({.frames = {4, 17, 51}}, kRows);
   EXPECT_EQ(length_of_clip(all, 51, 1), 2u);
   EXPECT_EQ(length_of_clip(all, 50, 1), 1u);

@@ -130,7 +130,7 @@ TEST(Y4m, KeepsClipsUpToRounding) {
   EXPECT_LE(largest_difference(frame_at(*video.reader, 0.05), frames[1]), 2);
 }
 
-TEST(Rates, AreWholeNumbersOrThoseOfTelevision) {
+TEST(Rates, HaveWholeNumbersOrThoseOfTelevision) {
   const auto words = [](double fps) { return concat(rate_of(fps).frames, "/", rate_of(fps).seconds); };
   EXPECT_EQ(words(24), "24/1");
   EXPECT_EQ(words(29.97), "30000/1001");

@@ -146,7 +146,7 @@ TEST(AxisSwitch, CountsOnShapesWhatSixteenSecondsOf720pSend) {
   EXPECT_EQ(world->traffic().total("sequence").elements * 8 * 2 * 28, 24'385'536'000.0);
 }
 
-TEST(AxisSwitch, IsTheIdentityOfOneProcessAndOfOtherModes) {
+TEST(AxisSwitch, ChangesNothingInOneProcessAndInOtherModes) {
   const Case c = cases().front();
   const at::Tensor x = random({2, 3}, "x");
   nn::Parameters parameters({}, {});

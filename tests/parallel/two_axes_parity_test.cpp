@@ -211,7 +211,7 @@ TEST(TwoAxes, DrawOnRanksThatSplitPlaces) {
   EXPECT_EQ(sent, 2 * 2 * (2 * kFrames * kPlaces * 8) / 2) << "two switches of each of two blocks";
 }
 
-TEST(TwoAxes, AreNeeded) {
+TEST(TwoAxes, NeedAModelThatHasThem) {
   const auto world = comm::make_simulated_world(0, 2);
   distributed::ParallelConfig config;
   config.sequence = {2, "dsp"};

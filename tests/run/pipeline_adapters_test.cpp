@@ -171,7 +171,7 @@ TEST(PipelineAdapters, RefuseLayersOfOtherModels) {
   EXPECT_THAT(refusal("unet.mid_block.resnets.0.conv1", {1, 7, 3, 3}, {64, 1}), HasSubstr("another base"));
 }
 
-TEST(PipelineAdapters, AreChangesAloneOfConvolutionsAndLayersBetweenBlocks) {
+TEST(PipelineAdapters, HoldChangesAloneOfConvolutionsAndLayersBetweenBlocks) {
   const auto refusal = [](const char* preset, const LowRankKeys& keys) {
     return test::thrown_message([&] { low_rank_adapter(keys, shape_of(preset)); });
   };

@@ -143,7 +143,7 @@ TEST_F(PipelineSources, TakeTheDefaultsOfTheFolderOfARun) {
 }
 
 // A run that trained adapters of both parts names both.
-TEST_F(PipelineSources, AreComparedWithTheBaseOfAdaptersPartByPart) {
+TEST_F(PipelineSources, CompareTheBaseOfAdaptersPartByPart) {
   const std::string folder = write_pipeline(), text = "sd/text_encoder/model.safetensors";
   folder_.write("sd/unet/diffusion_pytorch_model.safetensors", "unet");
   folder_.write(text, "text");

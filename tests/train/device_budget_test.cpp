@@ -76,7 +76,7 @@ TEST(DeviceBudget, NamesTheCheapestChangeThatIsEnough) {
                     HasSubstr(readable_at_least(halves) + " suffice")));
 }
 
-TEST(DeviceBudget, IsTheMemoryOfAnAcceleratorWithoutAKey) {
+TEST(DeviceBudget, EqualsTheMemoryOfAnAcceleratorWithoutAKey) {
   ConfiguredRun run = wide_run();
   run.config.memory.device = 0;
   const auto need_of = [&](const char* recompute) {

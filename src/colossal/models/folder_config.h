@@ -175,8 +175,8 @@ class FolderKeys {
   nlohmann::json* to_ = nullptr;
 };
 
-/// Checks sizes that rows have read, by the names of their keys, before others are computed from them. It checks nothing
-/// if the rows write. Errors ("model"): a size below 1 or above 2^20.
+/// Checks sizes that rows have read, by the names of their keys, before others are computed from them. It checks
+/// nothing if the rows write. Errors ("model"): a size below 1 or above 2^20.
 void check_sizes_read(const FolderKeys& keys, const std::vector<std::pair<const char*, int64_t>>& sizes);
 
 /// Returns the shape that the rows `keys` read from a folder.

@@ -89,6 +89,10 @@ void use_matmul_of_first(comm::Group& everyone) {
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
 }
 
+MachineMemory machine_memory(at::Device device, int64_t ranks) {
+  return {.device = memory::total_bytes(device), .host = static_cast<int64_t>(usable_memory()), .ranks = ranks};
+}
+
 }  // namespace
 
 Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
@@ -123,10 +127,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
     check_memory({config_, *models_}, device, world_.local_size());
-    if (is_first())
-      check_device_budget({config_, *models_}, {.device = memory::total_bytes(device),
-                                                .host = static_cast<int64_t>(usable_memory()),
-                                                .ranks = world_.local_size()});
+    if (is_first()) check_device_budget({config_, *models_}, machine_memory(device, world_.local_size()));
     make_further_evaluation();
   });
   require_same(*everyone, inputs_of(data_, further_evaluation_));
