@@ -44,7 +44,7 @@ struct LdmRows {
 struct LdmPlace {
   std::string part;  ///< "unet", "transformer", "vae" or "text_encoder"
   std::string name;  ///< the tensor in the folder of the part
-  LdmRows rows{};    ///< what it has of the tensor of the file
+  LdmRows rows{};    ///< rows of the file's tensor that it has
   bool operator==(const LdmPlace&) const = default;
 };
 

@@ -27,7 +27,7 @@ class LdmWeights final : public WeightSource {
  private:
   struct Stored {
     std::string name{};   // in the file
-    LdmRows rows{};       // what it has of that tensor
+    LdmRows rows{};       // rows of that tensor that it has
     TensorEntry entry{};  // as it is presented
   };
   SafetensorsReader file_;

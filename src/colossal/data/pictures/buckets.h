@@ -22,7 +22,7 @@ struct PictureSize {
 /// Returns the size as "512x384", width first.
 std::string to_string(const PictureSize& size);
 
-/// What all rows of a batch have in common: the size of their pictures and, of clips, the number of their frames.
+/// The shape that all rows of a batch share: the size of their pictures and, of clips, the number of their frames.
 struct BucketShape {
   PictureSize size{};
   int64_t frames = 1;

@@ -38,8 +38,8 @@ struct CaptionedOptions {
   int64_t height = width;     ///< as `width`
   uint64_t seed = 0;          ///< the drawn shapes follow from it
   bool has_videos = false;    ///< true = videos (has_video_ending()) are read as well as pictures
-  int64_t frames = 1;  ///< of drawn shapes with has_videos: above 1 = clips of so many frames, in which they move
-  double fps = 24;     ///< the rate of those clips, 0.01 to 50
+  int64_t frames = 1;         ///< above 1, with has_videos: drawn shapes move in clips of so many frames
+  double fps = 24;            ///< the rate of those clips, 0.01 to 50
 };
 
 /// A list of pictures with captions, whose files are read when they are needed.

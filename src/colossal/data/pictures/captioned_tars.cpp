@@ -22,7 +22,7 @@ constexpr std::array<const char*, 3> kCaptionEndings = {"txt", "caption", "json"
 
 /// The members of one name in a tar.
 struct TarSample {
-  std::string name{};  // that of the picture; a sample without a picture has that of its first member
+  std::string name{};  // name of the picture, or of the first member if the sample has no picture
   std::optional<TarMember> picture{};
   std::array<std::optional<TarMember>, kCaptionEndings.size()> captions{};
   bool has_other_picture = false;

@@ -13,7 +13,7 @@
 
 namespace colossal::data {
 
-/// What all frames of a clip have in common.
+/// The size and the rate, which all frames of a clip share.
 struct ClipFormat {
   int64_t width = 0, height = 0;  ///< pixels; must be set
   double fps = 0;                 ///< frames a second; must be set (above 0)

@@ -15,9 +15,9 @@ namespace colossal::data {
 /// The lengths, and what belongs to each of them (data.frames, data.keep, data.batch_sizes).
 struct ClipLengths {
   std::vector<int64_t> frames{1};  ///< ascending; 1 is a picture
-  /// Of each length the probability, above 0, that a clip which reaches it is used at that length; empty = 1.
+  /// For each length the probability, above 0, with which a clip that reaches it is used at it; empty = 1.
   std::vector<double> keep{};
-  std::vector<int64_t> batch_sizes{};  ///< of each length the rows of a global batch; empty = those of `rows`
+  std::vector<int64_t> batch_sizes{};  ///< rows of a global batch for each length; empty = `rows` for all
 };
 
 /// Returns the lengths with all lists filled up, for batches that are divided as `rows`.

@@ -17,7 +17,7 @@
 
 namespace colossal::data {
 
-/// What decides the bucket of a clip.
+/// The measures of a clip, by which it gets its bucket.
 struct MeasuredClip {
   int64_t reached = 1;  ///< frames at the rate of the clips (frames_reached()); 1 for a picture
   int64_t shape = 0;    ///< index of its size among those of the buckets (nearest_bucket())

@@ -14,8 +14,8 @@ namespace {
 /// The state of giflib's callback, which reads a few bytes at a time.
 struct GifInput {
   PictureBytes bytes;
-  int64_t at = 0;       // of the next byte
-  int64_t begin = 0;    // of the piece
+  int64_t at = 0;       // offset of the next byte
+  int64_t begin = 0;    // offset of the piece
   std::string piece{};  // bytes of the file in memory
   std::exception_ptr failure{};
 };
