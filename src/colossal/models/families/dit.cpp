@@ -6,6 +6,7 @@
 #include "colossal/models/built_in.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/initial_deviations.h"
+#include "colossal/models/modulated_end.h"
 #include "colossal/models/number_embedder.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
@@ -18,7 +19,6 @@
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
-#include "colossal/nn/outputs.h"
 #include "colossal/nn/sinusoids.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/nn/vector.h"
@@ -45,7 +45,6 @@ void DitSizes::fields(Fields& f) {
 namespace dit {  // a namespace of its own, because every family has functions of these names
 
 constexpr int kHidden = 0, kCondition = 1;  // indices of the two states
-constexpr double kEnd = 1e-6;               // epsilon of the last norm
 
 Task task(const ModelShape& s) {
   return {.reads = Reads::Fields,
@@ -169,28 +168,6 @@ class Block {
   std::unique_ptr<nn::Contract> down_;
 };
 
-/// The modulated norm and the projection to the patches of the prediction.
-class End {
- public:
-  End(const ModelShape& s, nn::Layers& make)
-      : modulation_(make.modulation("norm.modulation", s.hidden, 2)),
-        norm_(make.layer_norm("norm", s.hidden, {.epsilon = kEnd, .affine = false})) {
-    const auto own = s.own.as<DitSizes>();
-    outputs_ = make.outputs("head", s.hidden, own.patch * own.patch * own.outputs(), {.deviation = 0});
-  }
-
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& condition, const nn::ForwardContext& step) const {
-    const std::vector<at::Tensor> m = modulation_->forward(condition);  // shift and scale
-    const at::Tensor y = nn::modulated(norm_->forward(x), m[0], m[1]);
-    return outputs_->forward(y.to(at::promote_types(y.scalar_type(), at::kFloat)), step);
-  }
-
- private:
-  std::unique_ptr<nn::Modulation> modulation_;
-  std::unique_ptr<nn::Norm> norm_;
-  std::unique_ptr<nn::Outputs> outputs_;
-};
-
 State condition_state(int64_t hidden) {
   using tensor::Dim;
   return {.name = "condition",
@@ -219,7 +196,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     };
     model.blocks.push_back({{kHidden, kCondition}, {kHidden}, run});
   }
-  const auto end = std::make_shared<const End>(s, layers);
+  const auto own = s.own.as<DitSizes>();
+  const auto end = std::make_shared<const ModulatedEnd>(layers, s.hidden, own.patch * own.patch * own.outputs());
   const auto norm = [end](States& states, const nn::ForwardContext& step) {
     states[kHidden] = end->forward(states[kHidden], states[kCondition], step);
   };

@@ -10,6 +10,7 @@
 #include "colossal/models/denoiser.h"
 #include "colossal/models/initial_deviations.h"
 #include "colossal/models/mmdit_blocks.h"
+#include "colossal/models/modulated_end.h"
 #include "colossal/models/number_embedder.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
@@ -20,8 +21,6 @@
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
-#include "colossal/nn/norm.h"
-#include "colossal/nn/outputs.h"
 #include "colossal/nn/patches.h"
 #include "colossal/nn/sinusoids.h"
 #include "colossal/nn/tokens.h"
@@ -53,7 +52,6 @@ MmditSizes flux_sizes() {
 
 namespace mmdit {  // a namespace of its own, because every family has functions of these names
 
-constexpr double kNorm = 1e-6;            // epsilon of the last norm
 constexpr double kGuidanceLevels = 1000;  // a strength of 1 is embedded like the last of 1,000 levels
 
 Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "diffusion"}; }
@@ -218,28 +216,6 @@ class Words {
   std::unique_ptr<nn::Dense> linear_;
 };
 
-/// The modulated norm and the projection to the patches of the prediction.
-class End {
- public:
-  End(const ModelShape& s, nn::Layers& make)
-      : modulation_(make.modulation("norm.modulation", s.hidden, 2)),
-        norm_(make.layer_norm("norm", s.hidden, {.epsilon = kNorm, .affine = false})) {
-    const auto own = s.own.as<MmditSizes>();
-    outputs_ = make.outputs("head", s.hidden, own.patch * own.patch * own.channels, {.deviation = 0});
-  }
-
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& condition, const nn::ForwardContext& step) const {
-    const std::vector<at::Tensor> m = modulation_->forward(condition);  // shift and scale
-    const at::Tensor y = nn::modulated(norm_->forward(x), m[0], m[1]);
-    return outputs_->forward(y.to(at::promote_types(y.scalar_type(), at::kFloat)), step);
-  }
-
- private:
-  std::unique_ptr<nn::Modulation> modulation_;
-  std::unique_ptr<nn::Norm> norm_;
-  std::unique_ptr<nn::Outputs> outputs_;
-};
-
 /// Returns the states of the patches and of the words, and the condition.
 std::vector<State> states_of(const MmditSizes& own, int64_t hidden) {
   using tensor::Dim;
@@ -275,7 +251,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   };
   model.embed = Embed({kMmditHidden, kMmditText, kMmditCondition}, embed);
   for (int64_t i = 0; i < s.layers; ++i) model.blocks.push_back(make_mmdit_block(s, i, layers));
-  const auto end = std::make_shared<const End>(s, layers);
+  const auto end = std::make_shared<const ModulatedEnd>(layers, s.hidden, own.patch * own.patch * own.channels);
   const auto norm = [end](States& states, const nn::ForwardContext& step) {
     states[kMmditHidden] = end->forward(states[kMmditHidden], states[kMmditCondition], step);
   };
