@@ -301,14 +301,15 @@ TEST_F(Drawers, RefuseWhatThePipelineCannotDo) {
       });
     };
     other.sizes.text = 32;
-    EXPECT_THAT(refused_parts(), HasSubstr("must have states of 32 features, which the model reads: got 64"));
+    EXPECT_THAT(refused_parts(),
+                HasSubstr("states of 32 features and 0 pooled ones, which the model reads: got 64 and 0"));
     other = loaded.source;
     other.sizes.channels = 8;
     EXPECT_THAT(refused_parts(), HasSubstr("must have latents of 8 channels, which the model draws: got 4"));
     other = loaded.source;
     const test::TemporaryFolder tokenizer;
     text::clip::write_folder(tokenizer);
-    other.tokenizer = tokenizer.path();
+    other.captions[0].tokenizer = tokenizer.path();
     EXPECT_THAT(refused_parts(), HasSubstr("must have at most the 259 tokens (vocab_size) of the text encoder"));
   });
 }
@@ -325,8 +326,9 @@ TEST(DrawerOfClasses, TakesNoCaption) {
   EXPECT_THAT(refused({.negative = "x", .drawn = "1"}), HasSubstr("leave it out"));
   EXPECT_THAT(refused({.drawn = "1", .clip_skip = 1}), HasSubstr("clip-skip"));
   EXPECT_THAT(refused({.drawn = "1", .size = "16x8"}), HasSubstr("draws pictures of 8x8 only"));
-  EXPECT_THAT(test::thrown_message(
-                  [&] { Drawer::check(source, {.drawn = "1", .count = 2}, {.latents = at::zeros({1, 3, 8, 8})}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                Drawer::check(source, {.drawn = "1", .count = 2}, {.latents = at::zeros({1, 3, 8, 8})});
+              }),
               HasSubstr("[2, 3, 8, 8], one for each of --count: got [1, 3, 8, 8]"));
 }
 
@@ -354,8 +356,8 @@ TEST_F(Drawers, FillTheSameCacheOnOneAndTwoRanks) {
   };
   const auto one = filled(1), two = filled(2);
   for (const char* caption : {"", "a star"}) {
-    EXPECT_EQ(one->caption(caption).sizes(), at::IntArrayRef({77, 64}));
-    EXPECT_TRUE(at::equal(one->caption(caption), two->caption(caption)));
+    EXPECT_EQ(one->caption(caption).at("text").sizes(), at::IntArrayRef({1, 77, 64}));
+    EXPECT_TRUE(at::equal(one->caption(caption).at("text"), two->caption(caption).at("text")));
   }
   for (const run::DrawnPicture& picture : pictures.pictures)
     for (const bool mirrored : {false, true}) {

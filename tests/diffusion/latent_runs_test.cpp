@@ -92,7 +92,7 @@ TEST_F(LatentRuns, TrainAdaptersOnARun) {
   test::expect_near(metric(adapted, "eval_loss"), metric(base, "eval_loss"), "the loss of the base");
   const run::PipelineSource source = find_pipeline(adapted.run.folder, program(), "draw");
   EXPECT_EQ(source.vae, vae());
-  EXPECT_EQ(source.text_encoder, "clip-text-tiny");
+  EXPECT_EQ(source.captions.at(0).encoder, "clip-text-tiny");
 }
 
 // Pictures of two shapes, in two buckets.

@@ -10,6 +10,7 @@
 
 #include "colossal/base/file.h"
 #include "colossal/data/pictures/picture.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latent_cache.h"
 #include "colossal/run/objectives/diffusion/latent_samples.h"
@@ -50,7 +51,9 @@ TEST_F(LatentCaches, HaveWhatWasAdded) {
   LatentCache cache = open();
   EXPECT_FALSE(cache.has_picture("x"));
   add("x");
-  cache.add({{LatentCache::name_of("a star"), numbers(3, {5, 4})}, {LatentCache::name_of(""), numbers(4, {5, 4})}});
+  const tensor::Batch star = models::caption_batch(numbers(3, {1, 5, 4}), numbers(5, {1, 3}), numbers(6, {1, 5}));
+  cache.add(LatentCache::tensors_of("a star", star));
+  cache.add(LatentCache::tensors_of("", models::caption_batch(numbers(4, {1, 5, 4}))));
   cache.add({});
   EXPECT_FALSE(cache.has_picture("x")) << "before refresh()";
   cache.refresh();
@@ -60,7 +63,10 @@ TEST_F(LatentCaches, HaveWhatWasAdded) {
     EXPECT_FALSE(one->has_picture("y") || one->has_caption("a heart") || one->has_picture("a star"));
     EXPECT_TRUE(at::equal(one->picture("x", false), numbers(1, {4, 2, 2})));
     EXPECT_TRUE(at::equal(one->picture("x", true), numbers(2, {4, 2, 2})));
-    EXPECT_TRUE(at::equal(one->caption("a star"), numbers(3, {5, 4})));
+    const tensor::Batch found = one->caption("a star");
+    ASSERT_EQ(found.fields().size(), star.fields().size());
+    for (const auto& [name, field] : star.fields()) EXPECT_TRUE(at::equal(found.at(name), field.tensor)) << name;
+    EXPECT_EQ(one->caption("").fields().size(), 1);
     EXPECT_THAT(test::thrown_message([&] { one->picture("y", false); }), HasSubstr("must have y"));
   }
 }
@@ -126,10 +132,9 @@ class Pictures : public testing::Test {
   Pictures() {
     config_.data.path = folder_.path();
     config_.data.held_out = 0;
-    source_.sizes = {.channels = 4, .height = 4, .width = 4, .text = 8};
+    source_.sizes = {.channels = 4, .height = 4, .width = 4, .text = 8, .captions = {{.preset = "clip-text-tiny"}}};
     source_.factor = 2;
-    source_.text_encoder = "clip-text-tiny";
-    source_.tokenizer = "bytes";
+    source_.captions = {{"clip-text-tiny", "bytes"}};
     source_.vae = "autoencoder-kl-tiny";
     keys_.buckets = 2;
   }
@@ -246,7 +251,9 @@ TEST_F(Pictures, LeaveOutThoseWithBrokenPixels) {
   folder_.write("b.png", png);
   DrawnPictures pictures = open();
   ASSERT_THAT(pictures.training, SizeIs(2)) << "its header is whole";
-  EXPECT_THAT(test::thrown_message([&] { pixels_of(pictures, 1, {8, 8}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                pixels_of(pictures, 1, {8, 8});
+              }),
               testing::AllOf(HasSubstr("b.png"), HasSubstr("set data.on_error = \"skip\"")));
   const std::string of_broken = pictures.at(1).content;
   skip_broken(pictures, [&](const DrawnPicture& one) { return one.content == of_broken; });
@@ -328,14 +335,18 @@ class LatentRows : public Pictures {
   LatentSamples samples() const {
     const auto pictures = std::make_shared<DrawnPictures>(open());
     auto cache = std::make_shared<LatentCache>(folder_ / "latents", LatentCacheKey{});
-    std::map<std::string, at::Tensor> values{{LatentCache::name_of(""), at::full({77, 8}, -1.0, at::kFloat)}};
+    std::map<std::string, at::Tensor> values;
+    const auto add_caption = [&](const std::string& caption, double value) {
+      values.merge(LatentCache::tensors_of(caption, models::caption_batch(at::full({1, 77, 8}, value, at::kFloat))));
+    };
+    add_caption("", -1);
     const at::Tensor deviation = at::full({4, 4, 4}, std::log(0.25), at::kFloat);
     for (int64_t i = 0; i < pictures->files->count(); ++i) {
       const std::string id = pictures->at(i).id({8, 8});
       const auto mean = static_cast<double>(i);
       values[id] = at::cat({at::full({4, 4, 4}, mean + 1, at::kFloat), deviation});
       values[LatentCache::mirrored_name(id)] = at::cat({at::full({4, 4, 4}, mean + 100, at::kFloat), deviation});
-      values[LatentCache::name_of(pictures->files->at(i).caption)] = at::full({77, 8}, mean, at::kFloat);
+      add_caption(pictures->files->at(i).caption, mean);
     }
     cache->add(values);
     cache->refresh();
@@ -369,7 +380,7 @@ TEST_F(LatentRows, DrawANewSampleInEveryStep) {
 TEST_F(LatentRows, GetTheirLatentsInTheStepThatEncodesThem) {
   options_.noised.mirror = true;
   options_.noised.keys.offset_noise = 0.1;
-  options_.captions = std::make_shared<const text::Captions>(text::make_captions("bytes"));
+  options_.captions = {std::make_shared<const text::Captions>(text::make_captions("bytes"))};
   const LatentSamples encoded = samples();
   const auto pictures = std::make_shared<DrawnPictures>(open());
   const LatentCache cache(folder_ / "latents", {});
@@ -383,10 +394,10 @@ TEST_F(LatentRows, GetTheirLatentsInTheStepThatEncodesThem) {
     const at::Tensor ids = batch.at(kIds)[0];
     const bool is_dropped = ids[2].item<int64_t>() == text::make_captions("bytes").ids().pad;
     const std::string caption = is_dropped ? "" : "caption 1";
-    EXPECT_TRUE(at::equal(ids, at::tensor((*options_.captions)(caption).ids, at::kLong)));
+    EXPECT_TRUE(at::equal(ids, at::tensor((*options_.captions[0])(caption).ids, at::kLong)));
     const at::Tensor moments = cache.picture(pictures->at(1).id({8, 8}), is_mirrored);
     const at::Tensor latent = drawn_latent(options_.vae, moments, batch.at(kSampleNoise)[0]);
-    const tensor::Batch got = with_latents(batch, latent.unsqueeze(0), cache.caption(caption).unsqueeze(0));
+    const tensor::Batch got = with_latents(batch, latent.unsqueeze(0), cache.caption(caption));
     ASSERT_EQ(got.fields().size(), want.fields().size());
     for (const auto& [name, field] : want.fields()) EXPECT_TRUE(at::equal(got.at(name), field.tensor)) << name;
   }

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "colossal/base/config.h"
+#include "colossal/models/caption_parts.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/noised_samples.h"
@@ -42,7 +44,9 @@ at::Tensor clip() {
 }
 
 Told told() {
-  return {.text = at::arange(24, at::kFloat).view({4, 6}), .mask = at::tensor({1, 1, 1, 0}, at::kLong), .rate = 24};
+  return {.caption = models::caption_batch(at::arange(24, at::kFloat).view({1, 4, 6}), {},
+                                           at::tensor({1, 1, 1, 0}, at::kLong).unsqueeze(0)),
+          .rate = 24};
 }
 
 tensor::Batch filled(const NoisedOptions& options, uint64_t seed) {
@@ -102,8 +106,8 @@ TEST(NoisedClips, TellCaptionMaskAndRate) {
   int untold = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const tensor::Batch batch = filled(options, seed);
-    EXPECT_TRUE(at::equal(batch.at(kText)[0], told().text)) << "also if it is dropped";
-    EXPECT_TRUE(at::equal(batch.at(kTextMask)[0], told().mask));
+    EXPECT_TRUE(at::equal(batch.at(kText), told().caption.at(kText))) << "also if it is dropped";
+    EXPECT_TRUE(at::equal(batch.at(kTextMask), told().caption.at(kTextMask)));
     EXPECT_EQ(item(batch, kRate), 24);
     untold += static_cast<int>(item(batch, kUntold));
   }
@@ -114,11 +118,12 @@ TEST(NoisedClips, CompleteGivenFramesOfRowsThatAStepEncodes) {
   NoisedOptions options = options_of(keys_of({.first = 1}));
   const tensor::Batch want = filled(options, 5);
   options.unencoded = 8;
+  options.id_tokens = {4};
   tensor::Batch batch = noised_batch(1, options);
   Told ids = told();
-  ids.text = at::zeros({4}, at::kLong);
+  ids.caption = models::told_batch(at::zeros({1, 4}, at::kLong)).with(kTextMask, told().caption.field(kTextMask));
   Noiser(options).fill(at::zeros_like(clip()), ids, 0, 5, batch, 0);
-  const tensor::Batch complete = with_latents(batch, clip().unsqueeze(0), told().text.unsqueeze(0));
+  const tensor::Batch complete = with_latents(batch, clip().unsqueeze(0), told().caption);
   for (const char* name : {kNoised, kTargets})
     EXPECT_TRUE(at::allclose(complete.at(name), want.at(name), 1e-6, 1e-6)) << name;
 }
@@ -162,7 +167,9 @@ TEST(DiffusionObjectives, OpenNoPicturesForAModelOfClips) {
   const models::ModelShape shape = latent_model();
   const DiffusionObjective objective = objective_of(shape, {});
   const Config config;
-  EXPECT_THAT(test::thrown_message([&] { objective.open({config, shape}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                objective.open({config, shape});
+              }),
               HasSubstr("path gives pictures, and a model of clips learns from batches of clips"));
 }
 

@@ -62,8 +62,8 @@ class PipelineSources : public testing::Test {
 
 TEST_F(PipelineSources, TakeThePresetsOfAPreset) {
   const PipelineSource source = of_run(preset("sd-1.5-tiny"));
-  EXPECT_EQ(source.text_encoder, "clip-text-tiny");
-  EXPECT_EQ(source.tokenizer, "bytes");
+  EXPECT_EQ(source.captions.at(0).encoder, "clip-text-tiny");
+  EXPECT_EQ(source.captions.at(0).tokenizer, "bytes");
   EXPECT_EQ(source.vae, "autoencoder-kl-tiny");
   EXPECT_EQ(source.factor, 4);
   EXPECT_EQ(source.seed, 7u);
@@ -101,8 +101,8 @@ TEST_F(PipelineSources, TakePartsAndNoiseOfAFolder) {
   const PipelineSource source = pipeline_in_folder(
       write_pipeline({{"prediction_type", "v_prediction"}, {"rescale_betas_zero_snr", true}}), models::built_in());
   EXPECT_EQ(source.model, folder_ / "sd/unet");
-  EXPECT_EQ(source.text_encoder, folder_ / "sd/text_encoder");
-  EXPECT_EQ(source.tokenizer, folder_ / "sd/tokenizer");
+  EXPECT_EQ(source.captions.at(0).encoder, folder_ / "sd/text_encoder");
+  EXPECT_EQ(source.captions.at(0).tokenizer, folder_ / "sd/tokenizer");
   EXPECT_EQ(source.vae, folder_ / "sd/vae");
   EXPECT_EQ(source.factor, 2);
   EXPECT_EQ(source.keys.target, "v");
@@ -117,7 +117,7 @@ TEST_F(PipelineSources, TakeTheDefaultsOfTheFolderOfARun) {
   const PipelineSource source = of_run(preset("sd-1.5-tiny"), {}, "", folder);
   EXPECT_EQ(source.model, "") << "the run itself";
   EXPECT_EQ(source.vae, folder + "/vae");
-  EXPECT_EQ(source.text_encoder, folder + "/text_encoder");
+  EXPECT_EQ(source.captions.at(0).encoder, folder + "/text_encoder");
   EXPECT_EQ(source.keys.target, "v");
   EXPECT_EQ(source.keys.schedule, "linear");
   EXPECT_EQ(source.keys.beta_start, 0.001);
@@ -137,7 +137,7 @@ TEST_F(PipelineSources, TakeTheDefaultsOfTheFolderOfARun) {
   folder_.write("run/config.toml", to_toml(first));
   const PipelineSource second = of_run(preset("sd-1.5-tiny"), {}, "", folder_ / "run");
   EXPECT_EQ(second.vae, folder + "/vae");
-  EXPECT_EQ(second.tokenizer, folder + "/tokenizer");
+  EXPECT_EQ(second.captions.at(0).tokenizer, folder + "/tokenizer");
   EXPECT_EQ(second.keys.target, "v");
   EXPECT_EQ(second.keys.guidance, 2);
 }

@@ -160,7 +160,7 @@ constexpr size_t kWaitingBytes = size_t{256} << 20;
 /// Decodes latents of an earlier command. All ranks of the layout share the rows of each picture.
 int decode(const DrawRequest& r, const run::Program& known) {
   run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw");
-  source.text_encoder.clear();  // captions are not read
+  source.captions.clear();  // none are read
   source.sizes.text = 0;
   const checkpoint::SafetensorsReader file(r.decode);
   require(source.has_latents() && file.contains("latents"), "draw", "--decode must be a file with the tensor latents, ",

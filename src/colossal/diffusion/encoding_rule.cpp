@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/pipeline_parts.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/autoencoder.h"
-#include "colossal/models/text_encoder.h"
+#include "colossal/models/caption_parts.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/latent_samples.h"
 
 namespace colossal::diffusion {
@@ -30,7 +32,8 @@ std::vector<at::Tensor> encoded_rows(distributed::DistributedModel& model, const
 
 class EncodingRule final : public train::StepRule {
  public:
-  explicit EncodingRule(bool reads_text) : reads_text_(reads_text) {}
+  /// `pipeline`: without captions, if the model reads none or has its text encoder within it.
+  explicit EncodingRule(run::PipelineSource pipeline) : pipeline_(std::move(pipeline)) {}
 
   train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
     return train::update(engine, with_fields(engine, next()));
@@ -45,16 +48,38 @@ class EncodingRule final : public train::StepRule {
       const at::Tensor noise = batch.at(run::kSampleNoise)[static_cast<int64_t>(i)].to(latents[i].device());
       latents[i] = run::drawn_latent(sizes, latents[i], noise);
     }
-    at::Tensor text;
-    if (reads_text_)
-      text = at::stack(encoded_rows(
-          engine.model(kTextEncoderPart), batch.at(run::kIds),
-          [](const models::Model& model, const at::Tensor& ids) { return models::text_states(model, ids); }));
-    return run::with_latents(batch, at::stack(latents), text);
+    return run::with_latents(batch, at::stack(latents), told_rows(engine, batch));
   }
 
  private:
-  bool reads_text_;
+  /// Returns what the model reads of the captions of all rows.
+  tensor::Batch told_rows(train::Engine& engine, const tensor::Batch& batch) const {
+    if (pipeline_.captions.empty()) return {};
+    std::vector<tensor::Batch> rows;
+    for (int64_t i = 0; i < batch.rows(); ++i) {
+      std::vector<tensor::Batch> parts;
+      for (size_t k = 0; k < pipeline_.captions.size(); ++k) {
+        distributed::DistributedModel& encoder = engine.model(models::caption_part_name(kTextEncoderPart, k));
+        const auto on_device = [&](const at::Tensor& x) {
+          return x.defined() ? x.narrow(0, i, 1).to(encoder.parameters().options().device) : x;
+        };
+        const at::Tensor ids = on_device(batch.at(models::caption_part_name(run::kIds, k))),
+                         mask = on_device(batch.find(run::kTextMask));
+        tensor::Batch read;
+        encoder.at_end(
+            [&](const auto&) {
+              read = models::read_caption(pipeline_.sizes.captions[k], encoder.decoding_model(), ids, mask);
+              return ids;  // not read
+            },
+            {});
+        parts.push_back(std::move(read));
+      }
+      rows.push_back(models::joined_captions(pipeline_.sizes, parts));
+    }
+    return tensor::joined_rows(rows);
+  }
+
+  run::PipelineSource pipeline_;
 };
 
 }  // namespace
@@ -63,7 +88,9 @@ std::unique_ptr<train::StepRule> make_encoding_rule(train::Engine& engine, const
   const std::vector<std::string> names = engine.model_names();
   const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   if (!has(run::kVae)) return std::make_unique<train::OneUpdate>();
-  return std::make_unique<EncodingRule>(has(kTextEncoderPart));
+  run::PipelineSource pipeline = dynamic_cast<const run::DiffusionObjective&>(engine.objective()).pipeline();
+  if (!has(kTextEncoderPart)) pipeline.captions.clear();
+  return std::make_unique<EncodingRule>(std::move(pipeline));
 }
 
 }  // namespace colossal::diffusion

@@ -11,7 +11,7 @@
 
 namespace colossal::diffusion {
 
-/// Returns the rule that encodes each batch with the frozen models vae and text_encoder of the run
+/// Returns the rule that encodes each batch with the frozen models vae, text_encoder and so on of the run
 /// (run::diffusion_encoders()), row by row, as a latent cache is filled: in fp32 and fp64 the losses are those of a run
 /// with a cache. In bf16 and fp16 the encoders compute in that dtype, and those of a cache in fp32. For a run that
 /// encodes nothing it returns train::OneUpdate.

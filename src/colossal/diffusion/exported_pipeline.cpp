@@ -12,6 +12,7 @@
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/diffusion/own_model.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/objectives/diffusion/pipeline_folder.h"
@@ -119,19 +120,27 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
                   {.name = "scheduler", .library = "diffusers", .class_name = scheduler["_class_name"]}},
         .class_names = objective.class_names()};
     if (source.has_latents()) index.parts.push_back({"vae", "diffusers", "AutoencoderKL", ""});
-    if (source.reads_text()) index.parts.push_back({kTextEncoderPart, "transformers", "CLIPTextModel", ""});
-    const bool has_tokenizer = source.reads_text() && source.tokenizer != "bytes";
-    if (has_tokenizer) index.parts.push_back({"tokenizer", "transformers", "CLIPTokenizer", ""});
-    if (source.reads_text() && !has_tokenizer)
+    bool has_bytes = false;
+    for (size_t i = 0; i < source.captions.size(); ++i) {
+      index.parts.push_back({models::caption_part_name(kTextEncoderPart, i), "transformers", "CLIPTextModel", ""});
+      if (source.captions[i].tokenizer != "bytes")
+        index.parts.push_back({models::caption_part_name("tokenizer", i), "transformers", "CLIPTokenizer", ""});
+      else
+        has_bytes = true;
+    }
+    if (has_bytes)
       notices.push_back(
           "captions are bytes, for which diffusers has no tokenizer: the pipeline is written without one");
     const json written = run::index_of(index);
     if (mesh.all().rank() != 0) return;
     write_scheduler(scheduler, folder + "/scheduler");
     if (source.has_latents()) export_part(source.vae, {.seed = source.seed}, folder + "/vae", mesh.world(), program);
-    if (source.reads_text())
-      export_part(source.text_encoder, text_encoder, concat(folder, "/", kTextEncoderPart), mesh.world(), program);
-    if (has_tokenizer) copy_part(source.tokenizer, folder + "/tokenizer");
+    for (size_t i = 0; i < source.captions.size(); ++i) {
+      const auto& [encoder, tokenizer] = source.captions[i];
+      export_part(encoder, text_encoder, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)),
+                  mesh.world(), program);
+      if (tokenizer != "bytes") copy_part(tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)));
+    }
     write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });
   return notices;

@@ -12,7 +12,7 @@
 #include "colossal/diffusion/own_model.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/models/autoencoder.h"
-#include "colossal/models/text_encoder.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/train/rank_inputs.h"
 
 namespace colossal::diffusion {
@@ -51,14 +51,24 @@ void encode_captions(const std::vector<std::string>& missing, const run::LatentC
                      comm::World& world, at::Device device, const run::Program& program) {
   const std::vector<std::string> own = share_of(missing, world);
   if (own.empty()) return;
-  const OwnModel encoder(work.pipeline.text_encoder, world, device, {.dtype = work.dtype, .seed = work.pipeline.seed},
-                         program);
-  const text::Captions captions = run::captions_for(work.pipeline, encoder.model().shape);
+  const run::PipelineSource& pipeline = work.pipeline;
+  std::vector<std::vector<tensor::Batch>> read(own.size());  // of each caption, by each encoder
+  for (size_t i = 0; i < pipeline.captions.size(); ++i) {
+    const models::CaptionPart& part = pipeline.sizes.captions[i];
+    const OwnModel encoder(pipeline.captions[i].encoder, world, device, {.dtype = work.dtype, .seed = pipeline.seed},
+                           program);
+    const text::Captions captions = run::captions_for(pipeline.captions[i], part, encoder.model().shape);
+    for (size_t k = 0; k < own.size(); ++k) {
+      const run::CaptionIds tokens = run::caption_ids(captions, own[k]);
+      const tensor::Batch told =
+          models::read_caption(part, encoder.model(), tokens.ids.to(device), tokens.mask.to(device));
+      read[k].push_back(told.map([](const tensor::Field& field) { return field.tensor.to(at::kCPU); }));
+    }
+  }
   Shard shard(cache);
-  for (const std::string& caption : own) {
-    const text::Caption tokens = captions(caption);
-    const at::Tensor ids = at::tensor(tokens.ids, at::kLong).unsqueeze(0).to(device);
-    shard.add(run::LatentCache::name_of(caption), models::text_states(encoder.model(), ids)[0]);
+  for (size_t k = 0; k < own.size(); ++k) {
+    const tensor::Batch told = models::joined_captions(pipeline.sizes, read[k]);
+    for (const auto& [name, tensor] : run::LatentCache::tensors_of(own[k], told)) shard.add(name, tensor);
     shard.write_if_full();
   }
   shard.write();

@@ -10,6 +10,7 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/autoencoder_tiles.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
 #include "colossal/models/text_encoder.h"
@@ -41,7 +42,10 @@ std::vector<run::AdapterChoice> text_adapters_of(const run::PipelineSource& sour
 
 PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device,
                              const PartsLoading& loading, const run::Program& program)
-    : saves_memory_(loading.saves_memory), notices_(source.notices) {
+    : sizes_(source.sizes),
+      zeros_for_empty_(source.zeros_for_empty),
+      saves_memory_(loading.saves_memory),
+      notices_(source.notices) {
   const auto add_notices_of = [this](const OwnModel& part) {
     notices_.insert(notices_.end(), part.notices().begin(), part.notices().end());
   };
@@ -49,20 +53,27 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
   of_text.adapters = text_adapters_of(source, loading.adapters);
-  if (source.reads_text() && source.text_encoder.empty()) captions_ = text::make_captions(source.tokenizer);
-  if (!source.text_encoder.empty()) {
-    const auto load = [&world, device, of_text, program, path = source.text_encoder] {
+  std::vector<models::TextEncoderSizes> encoders;
+  for (size_t i = 0; i < source.captions.size(); ++i) {
+    const run::CaptionSource& caption = source.captions[i];
+    const int64_t tokens = source.sizes.captions.at(i).tokens;
+    if (caption.encoder.empty()) {
+      encoders_.push_back({text::make_captions(caption.tokenizer, tokens)});
+      continue;
+    }
+    const auto load = [&world, device, of_text, program, path = caption.encoder] {
       return std::make_unique<OwnModel>(path, world, device, of_text, program);
     };
-    text_encoder_ = load();
-    if (saves_memory_) load_text_encoder_ = load;
-    captions_ = run::captions_for(source, text_encoder_->model().shape);
-    const int64_t features = models::text_encoder_of(text_encoder_->model().shape).features;
-    require(features == source.sizes.text, "draw", "the text encoder ", source.text_encoder, " must have states of ",
-            source.sizes.text, " features, which the model reads: got ", features);
-    add_notices_of(*text_encoder_);
-    if (saves_memory_) text_encoder_.reset();  // it was loaded once, so that errors do not wait for a caption
+    auto model = load();
+    encoders_.push_back({run::captions_for(caption, source.sizes.captions[i], model->model().shape)});
+    encoders.push_back(models::text_encoder_of(model->model().shape));
+    add_notices_of(*model);
+    if (saves_memory_)  // it was loaded once, so that errors do not wait for a caption
+      encoders_.back().load = load;
+    else
+      encoders_.back().model = std::move(model);
   }
+  if (!encoders.empty()) run::check_encoders(source, encoders);
   if (!source.vae.empty()) {
     vae_ = std::make_unique<OwnModel>(source.vae, world, device, own, program);
     const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
@@ -74,14 +85,24 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
 
 tensor::Batch PipelineParts::told(const std::string& caption, int64_t clip_skip) {
   const at::NoGradGuard no_grad;
-  const text::Caption tokens = (*captions_)(caption);
-  if (std::string warning = captions_->warning(tokens); !warning.empty()) notices_.push_back(std::move(warning));
-  const at::Tensor ids = at::tensor(tokens.ids, at::kLong).unsqueeze(0);
-  const std::unique_ptr<OwnModel> loaded = load_text_encoder_ ? load_text_encoder_() : nullptr;
-  const OwnModel* encoder = loaded ? loaded.get() : text_encoder_.get();
-  if (!encoder) return models::told_batch(ids);
-  return models::told_batch(
-      on_host(models::text_states(encoder->model(), ids.to(encoder->parameters().options().device), clip_skip)));
+  std::vector<tensor::Batch> read;
+  for (size_t i = 0; i < encoders_.size(); ++i) {
+    const Encoder& one = encoders_[i];
+    run::CaptionIds tokens = run::caption_ids(one.captions, caption);
+    if (!tokens.warning.empty()) notices_.push_back(std::move(tokens.warning));
+    const std::unique_ptr<OwnModel> loaded = one.load ? one.load() : nullptr;
+    const OwnModel* encoder = loaded ? loaded.get() : one.model.get();
+    if (!encoder) return models::told_batch(tokens.ids);
+    const at::Device device = encoder->parameters().options().device;
+    const tensor::Batch told = models::read_caption(sizes_.captions[i], encoder->model(), tokens.ids.to(device),
+                                                    tokens.mask.to(device), clip_skip);
+    read.push_back(told.map([](const tensor::Field& field) {
+      return field.tensor.is_floating_point() ? on_host(field.tensor) : field.tensor.to(at::kCPU);
+    }));
+  }
+  tensor::Batch told = models::joined_captions(sizes_, read);
+  if (!caption.empty() || !zeros_for_empty_) return told;
+  return told.map([](const tensor::Field& field) { return at::zeros_like(field.tensor); });
 }
 
 at::Tensor PipelineParts::pixels(const at::Tensor& drawn, bool in_tiles, comm::Group* ranks) const {
@@ -142,8 +163,9 @@ std::vector<train::MemoryNeed> needs_of_parts(const run::PipelineSource& source,
     const run::ModelSource model = run::find_source(part, program);
     return train::whole_model_need(model.shape, model.dtype, work);
   };
-  if (!source.text_encoder.empty()) {
-    const auto need = need_of(source.text_encoder, [](const models::Model&, const nn::Parameters&) {});
+  for (const run::CaptionSource& caption : source.captions) {
+    if (caption.encoder.empty()) continue;
+    const auto need = need_of(caption.encoder, [](const models::Model&, const nn::Parameters&) {});
     needs.push_back({"text encoder", train::kFrozenParameters, need.weights, "device"});
   }
   if (!source.has_latents()) return needs;

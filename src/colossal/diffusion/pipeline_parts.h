@@ -1,4 +1,4 @@
-// The parts of a pipeline beside the model that draws: the encoder of captions and the autoencoder. Each rank has their
+// The parts of a pipeline beside the model that draws: the encoders of captions and the autoencoder. Each rank has their
 // weights whole. Ranks that pass the same pictures to the autoencoder can share their rows.
 //
 //   PipelineParts parts(source, world, device, {}, program);
@@ -12,12 +12,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/comm/group.h"
 #include "colossal/diffusion/own_model.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/ops/convolution.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "colossal/tensor/batch.h"
@@ -46,9 +46,9 @@ class PipelineParts {
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const PartsLoading& loading,
                 const run::Program& program);
 
-  /// Returns what the model reads of a caption, on the host, in one row: the field `text`, or without a text encoder
-  /// `ids`. Words that the encoder does not read become a notice. Requires: the pipeline reads
-  /// text. Errors: those of models::text_states().
+  /// Returns what the model reads of a caption, on the host, in one row: models::joined_captions(), or `ids` for a model
+  /// that has its text encoder within it. Words that an encoder does not read become a notice. Requires: the pipeline
+  /// reads text. Errors: those of models::read_caption().
   tensor::Batch told(const std::string& caption, int64_t clip_skip);
   /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
   /// they are. `in_tiles`: approximately, as diffusers' tiling (models/autoencoder_tiles.h), on each rank alone.
@@ -69,9 +69,17 @@ class PipelineParts {
   at::Tensor decoded(const at::Tensor& sample, bool in_tiles, distributed::RowGroup& group) const;
   at::Tensor moments(const at::Tensor& pixels, bool in_tiles, distributed::RowGroup& group) const;
 
-  std::optional<text::Captions> captions_;
-  std::unique_ptr<OwnModel> text_encoder_, vae_;
-  std::function<std::unique_ptr<OwnModel>()> load_text_encoder_;  // of PartsLoading::saves_memory, for each caption
+  /// A text encoder of the pipeline.
+  struct Encoder {
+    text::Captions captions;
+    std::unique_ptr<OwnModel> model{};                  // null = the model that draws has it within it, or load
+    std::function<std::unique_ptr<OwnModel>()> load{};  // of PartsLoading::saves_memory, for each caption
+  };
+
+  models::DenoiserSizes sizes_;
+  bool zeros_for_empty_;
+  std::vector<Encoder> encoders_;
+  std::unique_ptr<OwnModel> vae_;
   bool saves_memory_;
   std::vector<std::string> notices_;
 };

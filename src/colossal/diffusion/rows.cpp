@@ -38,7 +38,7 @@ std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) 
   if (objective == nullptr || trainer.config().training.sample_tokens == 0) return std::nullopt;
   run::PipelineSource source = objective->pipeline();
   if (source.reads_text() && trainer.config().training.sample_prompt.empty()) return std::nullopt;
-  if (objective->trains_text_encoder()) source.text_encoder.clear();
+  if (objective->trains_text_encoder()) source.captions.front().encoder.clear();
   return source;
 }
 

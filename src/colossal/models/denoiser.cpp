@@ -39,20 +39,27 @@ tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, 
   return batch;
 }
 
-tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
-  const DenoiserSizes sizes = denoiser_of(shape);
-  const auto make = [](std::vector<int64_t> dims, at::ScalarType dtype = at::kFloat) {
+tensor::Batch example_told(const DenoiserSizes& sizes, int64_t rows, at::ScalarType dtype) {
+  const auto make = [&](std::vector<int64_t> dims) {
     return at::empty(dims, at::TensorOptions(dtype).device(at::kMeta));
   };
-  tensor::Batch told =
-      told_batch(sizes.text > 0 ? make({rows, sizes.text_tokens, sizes.text}) : make({rows}, at::kLong));
+  tensor::Batch told = told_batch(sizes.text > 0 ? make({rows, sizes.text_tokens, sizes.text})
+                                                 : at::empty({rows}, at::TensorOptions(at::kLong).device(at::kMeta)));
   if (sizes.reads_rate) told.add("fps", {make({rows}), {Dim::Row}});
   if (sizes.pooled > 0) told.add("pooled", {make({rows, sizes.pooled}), {Dim::Row, Dim::Other}});
   if (sizes.sizes > 0) told.add("sizes", {make({rows, sizes.sizes}), {Dim::Row, Dim::Other}});
   if (sizes.told_guidance) told.add("guidance", {make({rows}), {Dim::Row}});
+  return told;
+}
+
+tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
+  const DenoiserSizes sizes = denoiser_of(shape);
+  const auto make = [](const std::vector<int64_t>& dims) {
+    return at::empty(dims, at::TensorOptions(at::kFloat).device(at::kMeta));
+  };
   std::vector<int64_t> noised{rows, sizes.channels + sizes.beside, sizes.height, sizes.width};
   if (sizes.frames > 0) noised.insert(noised.begin() + 2, sizes.frames);
-  return denoiser_batch(make(noised), make({rows}), told);
+  return denoiser_batch(make(noised), make({rows}), example_told(sizes, rows));
 }
 
 ops::PictureSize picture_size(const tensor::Batch& batch) {

@@ -54,6 +54,10 @@ DenoiserSizes denoiser_of(const ModelShape& shape);
 /// [B, T, features]. Errors ("data"): another number of dimensions.
 tensor::Batch told_batch(const at::Tensor& told);
 
+/// Returns what `rows` rows are told, on meta: classes, or the states of captions, and what else the model reads of a
+/// row, in `dtype`.
+tensor::Batch example_told(const DenoiserSizes& sizes, int64_t rows, at::ScalarType dtype = at::kFloat);
+
 /// Returns a batch of `noised`, `times` and the fields of `told`.
 tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const tensor::Batch& told);
 

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace colossal::models {
 
@@ -44,6 +45,23 @@ struct MultiTokenSizes {
   int64_t layers = 0;  ///< number of them
 };
 
+/// The states of a text encoder that a denoiser reads.
+enum class CaptionStates : uint8_t {
+  None,    ///< none, but for the pooled state
+  Normed,  ///< after all blocks and the last norm
+  Hidden,  ///< after all blocks but the last, without a norm: hidden_states[-2] of transformers
+};
+
+/// What a denoiser reads of one text encoder (models/caption_parts.h).
+struct CaptionPart {
+  const char* preset = "";  ///< of the encoder that belongs to the model; "" = none
+  int64_t tokens = 77;      ///< of a caption, with pads
+  CaptionStates states = CaptionStates::Normed;
+  bool pooled = false;     ///< it reads the pooled state
+  bool is_after = false;   ///< its states are further tokens after those of the encoders before it
+  bool is_masked = false;  ///< the encoder does not attend to pads, and the model gets the field `text_mask`
+};
+
 /// A model that predicts the noise of pictures or clips, or what else [diffusion] target says (models/denoiser.h).
 struct DenoiserSizes {
   int64_t channels = 0;                    ///< of the noised picture or latent; 0 = another kind of model
@@ -57,9 +75,9 @@ struct DenoiserSizes {
   const char* target = "epsilon";          ///< default of [diffusion] target
   const char* schedule = "scaled-linear";  ///< default of [diffusion] schedule
   double guidance = 7.5;                   ///< default of [diffusion] guidance
-  const char* text_encoder = "";           ///< preset of the text encoder that belongs to it; "" = none
+  std::vector<CaptionPart> captions{};     ///< what it reads of captions; empty = it reads a class
   const char* vae = "";                    ///< preset of the autoencoder whose latents it draws; "" = pixels
-  int64_t text_tokens = 77;                ///< usual number of text states
+  int64_t text_tokens = 77;                ///< number of text states, of all its encoders
   int64_t pooled = 0;                      ///< features of the one state of a whole text that it also reads; 0 = none
   int64_t sizes = 0;                       ///< numbers of the sizes of a picture that it is told; 0 = none
   bool told_guidance = false;              ///< it is told the strength of guidance, so one pass a step is enough

@@ -21,8 +21,8 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/autoencoder_tiles.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
-#include "colossal/models/text_encoder.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/plan/cluster_costs.h"
 #include "colossal/plan/timeline.h"
@@ -120,16 +120,16 @@ double elements_sent(const StepEvents& events) {
 
 /// Runs a step of the model for `pictures` pictures. `halves`: the ranks that share the passes of guidance.
 void run_step(distributed::DistributedModel& model, comm::Group& halves, const run::PipelineSource& source,
-              const DrawnWork& work, int64_t pictures, int64_t text_tokens) {
+              const DrawnWork& work, int64_t pictures) {
   const int64_t parts = model.decoding_model().batch_parts;
   int64_t rows = work.is_guided && halves.size() == 1 ? 2 * pictures : pictures;
   const models::DenoiserSizes& sizes = source.sizes;
   const at::ScalarType exact = at::promote_types(model.parameters().options().dtype, at::kFloat);
   rows = (rows + parts - 1) / parts * parts;
   const auto make = [&](std::vector<int64_t> dims, at::ScalarType dtype) { return at::empty(dims, on_meta(dtype)); };
-  const tensor::Batch batch = models::denoiser_batch(
-      make({rows, sizes.channels + sizes.beside, work.cells.height, work.cells.width}, exact), make({rows}, exact),
-      models::told_batch(source.reads_text() ? make({rows, text_tokens, sizes.text}, exact) : make({rows}, at::kLong)));
+  const tensor::Batch batch =
+      models::denoiser_batch(make({rows, sizes.channels + sizes.beside, work.cells.height, work.cells.width}, exact),
+                             make({rows}, exact), models::example_told(sizes, rows, exact));
   const models::ModelShape& shape = model.decoding_model().shape;
   const at::Tensor outputs = model.everywhere(
       nn::step_of(batch),
@@ -158,9 +158,8 @@ class Planner {
     plan_.ranks = loading_.ranks();
     plan_.cluster = cluster_.profile().name;
     plan_.limit_bytes = cluster_.device_bytes();
-    int64_t text_tokens = 0;
-    if (source_.reads_text()) text_tokens = add_text_encoder();
-    add_model(text_tokens);
+    for (size_t i = 0; i < source_.captions.size(); ++i) add_text_encoder(i);
+    add_model();
     if (source_.has_latents()) add_decoder();
     int64_t kept = 0;
     for (const DrawnPart& part : plan_.parts) kept += part.is_freed ? 0 : part.weights;
@@ -188,30 +187,29 @@ class Planner {
     return passes;
   }
   /// Adds the part as the rank has it that needs the most.
-  void add(const char* name, const std::vector<Pass>& passes, bool is_freed = false) {
+  void add(const std::string& name, const std::vector<Pass>& passes, bool is_freed = false) {
     const auto bytes = [](const Pass& pass) { return pass.weights + pass.tensors; };
     const Pass& most = *std::max_element(passes.begin(), passes.end(),
                                          [&](const Pass& a, const Pass& b) { return bytes(a) < bytes(b); });
     plan_.parts.push_back({.name = name, .peak_bytes = bytes(most), .weights = most.weights, .is_freed = is_freed});
   }
 
-  /// Returns the tokens of a caption.
-  int64_t add_text_encoder() {
-    const models::ModelShape shape = shape_of(source_.text_encoder);
-    const Pass pass =
-        recorded(shape, loading_, Held::ByEach, device_, 0, [&](distributed::DistributedModel& model, comm::Mesh&) {
-          models::text_states(model.decoding_model(), at::zeros({1, shape.positions}, on_meta(at::kLong)),
-                              work_.clip_skip);
-        });
-    add("text encoder", {pass}, streams());
+  void add_text_encoder(size_t i) {
+    if (source_.captions[i].encoder.empty()) return;  // the model has it within it
+    const models::CaptionPart& part = source_.sizes.captions[i];
+    const Pass pass = recorded(shape_of(source_.captions[i].encoder), loading_, Held::ByEach, device_, 0,
+                               [&](distributed::DistributedModel& model, comm::Mesh&) {
+                                 const at::Tensor ids = at::zeros({1, part.tokens}, on_meta(at::kLong));
+                                 models::read_caption(part, model.decoding_model(), ids, ids, work_.clip_skip);
+                               });
+    add(i == 0 ? "text encoder" : concat("text encoder ", i + 1), {pass}, streams());
     plan_.seconds += (work_.is_guided ? 2 : 1) * seconds_of({pass}, cluster_of(1, cluster_.profile()));
-    return shape.positions;
   }
 
-  void add_model(int64_t text_tokens) {
+  void add_model() {
     const std::vector<Pass> passes = recorded_by(
         plan_.ranks, shape_of(source_.model), Held::ByAll, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
-          run_step(model, mesh.group(run::kGuidanceAxis), source_, work_, share_, text_tokens);
+          run_step(model, mesh.group(run::kGuidanceAxis), source_, work_, share_);
         });
     add("model", passes);
     for (const Pass& pass : passes) plan_.sent += elements_sent(pass.events);

@@ -51,6 +51,7 @@ Caption Captions::operator()(std::string_view text) const {
   caption.ids.push_back(ids_.begin);
   caption.ids.insert(caption.ids.end(), tokens.ids.begin(), tokens.ids.end());
   caption.ids.push_back(ids_.end);
+  caption.length = static_cast<int64_t>(caption.ids.size());
   caption.ids.resize(static_cast<size_t>(length_), ids_.pad);
   return caption;
 }

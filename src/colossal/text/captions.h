@@ -18,6 +18,7 @@ namespace colossal::text {
 /// The ids of one caption.
 struct Caption {
   std::vector<int64_t> ids;
+  int64_t length = 0;  ///< ids before the pads
   std::string lost{};  ///< the end of the caption that did not fit, as valid UTF-8; empty = all of it fits
 };
 

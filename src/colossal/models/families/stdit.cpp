@@ -81,23 +81,24 @@ void settle(ModelShape& s) {
   require(s.dropout == 0, "model", "an STDiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
   s.positions = patches_of(own, {own.height, own.width}).count();
   s.set(AttentionAxes{.two = true});
-  s.set(DenoiserSizes{.channels = own.channels,
-                      .height = own.height,
-                      .width = own.width,
-                      .patch = own.patch,
-                      .outputs = own.channels,
-                      .text = own.text,
-                      .target = "flow",
-                      .schedule = "linear",
-                      .guidance = 7,
-                      .text_encoder = own.text == 64 ? "clip-text-tiny" : "",
-                      .text_tokens = own.tokens,
-                      .frames = own.frames,
-                      .unread = own.spare_outputs ? own.channels : 0,
-                      .sign = -1,
-                      .shift = "open-sora-1",
-                      .reads_rate = true,
-                      .masks_text = true});
+  s.set(DenoiserSizes{
+      .channels = own.channels,
+      .height = own.height,
+      .width = own.width,
+      .patch = own.patch,
+      .outputs = own.channels,
+      .text = own.text,
+      .target = "flow",
+      .schedule = "linear",
+      .guidance = 7,
+      .captions = {{.preset = own.text == 64 ? "clip-text-tiny" : "", .tokens = own.tokens, .is_masked = true}},
+      .text_tokens = own.tokens,
+      .frames = own.frames,
+      .unread = own.spare_outputs ? own.channels : 0,
+      .sign = -1,
+      .shift = "open-sora-1",
+      .reads_rate = true,
+      .masks_text = true});
 }
 
 /// The patches of the noised clips with fixed positions of their places.
@@ -419,21 +420,22 @@ std::vector<State> states_of(const ModelShape& s) {
             }};
   };
   const int64_t hidden = s.hidden;
-  return {
-      state("hidden", {Dim::Row, Dim::Other, Dim::Token, Dim::Feature},
-            [hidden, own = s.own.as<StditSizes>()](const nn::ForwardContext& step) -> Sizes {
-              const int64_t places = patches_of(own, picture_size(*step.batch)).count();
-              return {step.batch->rows(), step.batch->at("noised").size(2), places, hidden};
-            }),
-      state("modulation", {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
-            [hidden](const nn::ForwardContext& step) -> Sizes {
-              return {step.batch->rows(), times_of(step), kVectors, hidden};
-            }),
-      state("condition", {Dim::Row, Dim::Other, Dim::Feature},
-            [hidden](const nn::ForwardContext& step) -> Sizes { return {step.batch->rows(), times_of(step), hidden}; }),
-      state("text", {Dim::Row, Dim::Other, Dim::Feature}, [hidden](const nn::ForwardContext& step) -> Sizes {
-        return {step.batch->rows(), step.batch->at("text").size(1), hidden};
-      })};
+  return {state("hidden", {Dim::Row, Dim::Other, Dim::Token, Dim::Feature},
+                [hidden, own = s.own.as<StditSizes>()](const nn::ForwardContext& step) -> Sizes {
+                  const int64_t places = patches_of(own, picture_size(*step.batch)).count();
+                  return {step.batch->rows(), step.batch->at("noised").size(2), places, hidden};
+                }),
+          state("modulation", {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
+                [hidden](const nn::ForwardContext& step) -> Sizes {
+                  return {step.batch->rows(), times_of(step), kVectors, hidden};
+                }),
+          state("condition", {Dim::Row, Dim::Other, Dim::Feature},
+                [hidden](const nn::ForwardContext& step) -> Sizes {
+                  return {step.batch->rows(), times_of(step), hidden};
+                }),
+          state("text", {Dim::Row, Dim::Other, Dim::Feature}, [hidden](const nn::ForwardContext& step) -> Sizes {
+            return {step.batch->rows(), step.batch->at("text").size(1), hidden};
+          })};
 }
 
 Model make(const ModelShape& s, nn::Layers& layers) {

@@ -94,10 +94,13 @@ void check(const UnetSizes& own) {
   }
 }
 
-/// Returns the preset of the text encoder whose states have that many features.
-const char* text_encoder_of(const UnetSizes& own) {
-  if (own.pooled > 0) return "";  // SDXL reads two encoders
-  return own.text == 768 ? "clip-l" : own.text == 1024 ? "open-clip-h" : own.text == 64 ? "clip-text-tiny" : "";
+/// Returns the text encoders whose states have that many features.
+std::vector<CaptionPart> captions_of(const UnetSizes& own) {
+  if (own.pooled > 0) return {};  // SDXL reads two encoders
+  return {{.preset = own.text == 768    ? "clip-l"
+                     : own.text == 1024 ? "open-clip-h"
+                     : own.text == 64   ? "clip-text-tiny"
+                                        : ""}};
 }
 
 /// Sets the sizes of the model to what follows from its levels.
@@ -117,7 +120,7 @@ void settle(ModelShape& s) {
                       .outputs = own.outputs,
                       .text = own.text,
                       .target = own.target == "v" ? "v" : "epsilon",
-                      .text_encoder = text_encoder_of(own),
+                      .captions = captions_of(own),
                       .vae = own.channels == 3 ? ""
                              : own.text >= 768 ? "autoencoder-kl"
                                                : "autoencoder-kl-tiny",

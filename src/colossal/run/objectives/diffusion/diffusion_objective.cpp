@@ -13,6 +13,7 @@
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/built_in.h"
@@ -39,6 +40,13 @@ data::BatchOptions batch_options(const Config& config, int replica, int64_t thre
           .micro_batches = rows.micro_batches,
           .seed = static_cast<uint64_t>(config.training.seed),
           .threads = static_cast<int>(threads)};
+}
+
+/// Returns the tokens of a caption for each text encoder.
+std::vector<int64_t> tokens_of(const models::DenoiserSizes& sizes) {
+  std::vector<int64_t> tokens;
+  for (const models::CaptionPart& part : sizes.captions) tokens.push_back(part.tokens);
+  return tokens;
 }
 
 /// Returns the mean of each row. Frames of clips that are given, int64 [B, frames], leave it; undefined = none are.
@@ -74,6 +82,10 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .frames = sizes.frames,
               .has_rate = sizes.reads_rate,
               .masks_text = sizes.masks_text,
+              .pooled = sizes.pooled,
+              .sizes = sizes.sizes,
+              .told_guidance = sizes.told_guidance,
+              .id_tokens = tokens_of(sizes),
               .shift = sizes.shift,
               .factor = pipeline_.factor,
               .patch = sizes.patch};
@@ -92,7 +104,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
 
 models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) const {
   if (!trains_text_encoder_ || !pipeline_.reads_text()) return shape;
-  return models::with_text_encoder(std::move(shape), find_source(pipeline_.text_encoder, built_in()).shape);
+  return models::with_text_encoder(std::move(shape), find_source(pipeline_.captions.front().encoder, built_in()).shape);
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
@@ -141,9 +153,12 @@ OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
           "training.cuda_graph = false");
   LatentOptions options{.noised = options_,
                         .vae = models::autoencoder_of(find_source(pipeline_.vae, built_in()).shape)};
+  options.zeros_for_empty = pipeline_.zeros_for_empty;
   if (trains_text_encoder_ || (!cache && pipeline_.reads_text()))
-    options.captions = std::make_shared<const text::Captions>(
-        captions_for(pipeline_, find_source(pipeline_.text_encoder, built_in()).shape));
+    for (size_t i = 0; i < pipeline_.captions.size(); ++i)
+      options.captions.push_back(std::make_shared<const text::Captions>(
+          captions_for(pipeline_.captions[i], pipeline_.sizes.captions[i],
+                       find_source(pipeline_.captions[i].encoder, built_in()).shape)));
   const bool has_prior = !data_keys_.prior.empty();
   // The loss is that of the pictures plus that of the prior, each a mean over its half of the batch.
   options.weight = has_prior ? 2 : 1;
@@ -189,8 +204,11 @@ NoisedOptions DiffusionObjective::held_out_options() const {
 tensor::Batch DiffusionObjective::example(int64_t rows) const { return noised_batch(rows, options_, at::kMeta); }
 
 std::vector<std::string> DiffusionObjective::added_fields() const {
-  return options_.unencoded > 0 && pipeline_.reads_text() && !trains_text_encoder_ ? std::vector<std::string>{kText}
-                                                                                   : std::vector<std::string>();
+  std::vector<std::string> added;
+  if (options_.unencoded == 0 || !pipeline_.reads_text() || trains_text_encoder_) return added;
+  added.emplace_back(kText);
+  if (options_.pooled > 0) added.emplace_back(kPooled);
+  return added;
 }
 
 void DiffusionObjective::check(const tensor::Batch& batch) const {
@@ -295,7 +313,7 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
   if (!tables.data<DrawnDataKeys>().encodes_in_step()) return {};
   const PipelineSource pipeline = pipeline_of_run(config, tables, shape);
   std::vector<FurtherModel> encoders;
-  const auto add = [&](const char* name, const std::string& from) {
+  const auto add = [&](const std::string& name, const std::string& from) {
     require(!find_source(from, built_in()).is_preset || pipeline.seed == static_cast<uint64_t>(config.training.seed),
             "data", "latents = \"none\" with the random weights of ", from, " needs their training.seed, ",
             pipeline.seed, ": got ", config.training.seed, "; set data.latents = \"auto\"");
@@ -303,7 +321,8 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
   };
   if (pipeline.has_latents()) add(kVae, pipeline.vae);
   if (pipeline.has_latents() && pipeline.reads_text() && !trains_text_encoder(config))
-    add(kTextEncoderPart, pipeline.text_encoder);
+    for (size_t i = 0; i < pipeline.captions.size(); ++i)
+      add(models::caption_part_name(kTextEncoderPart, i), pipeline.captions[i].encoder);
   return encoders;
 }
 

@@ -8,13 +8,14 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/models/caption_parts.h"
 
 namespace colossal::run {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kShardEnd[] = ".safetensors", kNoteEnd[] = ".json";
+constexpr char kShardEnd[] = ".safetensors", kNoteEnd[] = ".json", kStates[] = "text";
 
 std::string json_of(const LatentCacheKey& key) {
   return nlohmann::json{{"vae", key.vae}, {"text_encoder", key.text_encoder}, {"dtype", key.dtype}}.dump();
@@ -27,6 +28,22 @@ LatentCache::LatentCache(std::string folder, LatentCacheKey key) : folder_(std::
 }
 
 std::string LatentCache::name_of(const std::string& caption) { return "caption-" + checksum(caption); }
+
+std::map<std::string, at::Tensor> LatentCache::tensors_of(const std::string& caption, const tensor::Batch& told) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [field, value] : told.fields())
+    tensors[name_of(caption) + (field == kStates ? "" : "-" + field)] = value.tensor[0];
+  return tensors;
+}
+
+tensor::Batch LatentCache::caption(const std::string& text) const {
+  const std::string name = name_of(text);
+  const auto find = [&](const char* field) {
+    const std::string whole = concat(name, "-", field);
+    return has(whole) ? at(whole).unsqueeze(0) : at::Tensor();
+  };
+  return models::caption_batch(at(name).unsqueeze(0), find("pooled"), find("text_mask"));
+}
 
 void LatentCache::refresh() {
   std::error_code none;

@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "colossal/checkpoint/safetensors.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::run {
 
 /// What stored values follow from, besides the pictures and the captions.
 struct LatentCacheKey {
-  std::string vae{}, text_encoder{};  ///< checksums of their weights; empty = there is none
+  std::string vae{}, text_encoder{};  ///< checksums of the weights of the parts; empty = there is none
   std::string dtype{};                ///< "F32" or "F64"
 };
 
@@ -41,21 +42,24 @@ class LatentCache {
   /// Returns the mean and the log-variance of a latent, [2 C, h, w]: a read-only view of the file. `mirrored`: those of
   /// the picture mirrored left to right. Errors ("data"): the cache lacks it.
   at::Tensor picture(const std::string& id, bool mirrored) const { return at(mirrored ? mirrored_name(id) : id); }
-  /// Returns the states of a caption, [tokens, features]. Errors ("data"): the cache lacks it.
-  at::Tensor caption(const std::string& text) const { return at(name_of(text)); }
+  /// Returns what a model reads of a caption, in one row (models::joined_captions()). Errors ("data"): the cache lacks
+  /// it.
+  tensor::Batch caption(const std::string& text) const;
 
-  /// Writes a shard with these tensors, by name_of() a caption, or by the id of a picture, or by its mirrored_name().
+  /// Writes a shard with these tensors, those of tensors_of() captions, or by the id of a picture, or by its
+  /// mirrored_name().
   /// The shard is not opened. Ranks may write at the same time.
   void add(const std::map<std::string, at::Tensor>& tensors) const;
   /// Opens the shards that were added since, by any rank.
   void refresh();
 
-  /// Returns the name of the states of a caption.
-  static std::string name_of(const std::string& caption);
+  /// Returns what a model reads of a caption, in one row, by the names that the cache has for it.
+  static std::map<std::string, at::Tensor> tensors_of(const std::string& caption, const tensor::Batch& told);
   static std::string mirrored_name(const std::string& id) { return id + "-mirrored"; }
   const std::string& folder() const { return folder_; }
 
  private:
+  static std::string name_of(const std::string& caption);
   bool has(const std::string& name) const { return owners_.contains(name); }
   at::Tensor at(const std::string& name) const;
 

@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/run/objectives/sample_noise.h"
 
 namespace colossal::run {
@@ -43,7 +46,8 @@ tensor::Batch LatentSamples::make(int64_t rows, const data::BucketShape& bucket)
   options.height = bucket.size.height / options_.vae.factor;
   options.width = bucket.size.width / options_.vae.factor;
   const tensor::Batch batch = noised_batch(rows, options);
-  return options.unencoded > 0 ? batch.without(kText) : batch;
+  if (options.unencoded == 0) return batch;
+  return batch.without(kText).without(kPooled);
 }
 
 void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& bucket, tensor::Batch& batch,
@@ -56,7 +60,19 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& 
   const bool is_mirrored = noiser_.is_mirrored(own), reads_text = options.text > 0;
   const std::string& caption = pictures_->files->at(picture(index)).caption;
   Told told{.label = drawn.label};
-  if (reads_text) told.text = this->told(caption), told.empty = this->told("");
+  if (reads_text) told.caption = this->told(caption), told.empty = this->told("");
+  if (options.sizes > 0) {  // the crop is in the middle of the picture, which is resampled to cover it
+    const data::CaptionedPicture& file = pictures_->files->at(picture(index));
+    const double height = static_cast<double>(file.height), width = static_cast<double>(file.width),
+                 to_height = static_cast<double>(bucket.size.height), to_width = static_cast<double>(bucket.size.width),
+                 scale = std::max(to_height / height, to_width / width);
+    told.sizes = {height,
+                  width,
+                  std::floor((scale * height - to_height) / 2 + 0.5),
+                  std::floor((scale * width - to_width) / 2 + 0.5),
+                  to_height,
+                  to_width};
+  }
   at::Tensor latent;
   if (options.unencoded > 0) {
     const at::Tensor pixels = pixels_of(*pictures_, picture(index), bucket.size);
@@ -70,9 +86,20 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& 
   if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);
 }
 
-at::Tensor LatentSamples::told(const std::string& caption) const {
-  return noiser_.options().tells_ids() ? at::tensor((*options_.captions)(caption).ids, at::kLong)
-                                       : cache_->caption(caption);
+tensor::Batch LatentSamples::told(const std::string& caption) const {
+  if (!noiser_.options().tells_ids()) {
+    tensor::Batch told = cache_->caption(caption);
+    if (!caption.empty() || !options_.zeros_for_empty) return told;
+    return told.map([](const tensor::Field& field) { return at::zeros_like(field.tensor); });
+  }
+  tensor::Batch told;
+  for (size_t i = 0; i < options_.captions.size(); ++i) {
+    const CaptionIds ids = caption_ids(*options_.captions[i], caption);
+    told.add(models::caption_part_name(kIds, i), {ids.ids, {tensor::Dim::Row, tensor::Dim::Other}});
+    if (noiser_.options().masks_text && !told.find(kTextMask).defined())
+      told.add(kTextMask, {ids.mask, {tensor::Dim::Row, tensor::Dim::Other}});
+  }
+  return told;
 }
 
 nlohmann::json LatentSamples::traits() const {

@@ -30,8 +30,9 @@ struct LatentOptions {
   NoisedOptions noised;  ///< without height and width, which are those of buckets
   models::AutoencoderSizes vae;
   double weight = 1;  ///< of each row
-  /// With NoisedOptions::tells_ids(): what makes tokens of captions
-  std::shared_ptr<const text::Captions> captions{};
+  /// With NoisedOptions::tells_ids(): what makes tokens of captions, for each text encoder
+  std::vector<std::shared_ptr<const text::Captions>> captions{};
+  bool zeros_for_empty = false;  ///< zeros take the place of what the model reads of the empty caption
 };
 
 /// The pictures of training, or those held out. A held-out picture has the mean of its latent. Rows that a step encodes
@@ -53,7 +54,7 @@ class LatentSamples final : public data::SizedSamples {
     return noiser_.options().is_held_out ? pictures_->held_out : pictures_->training;
   }
   /// Returns what the model is told of a caption.
-  at::Tensor told(const std::string& caption) const;
+  tensor::Batch told(const std::string& caption) const;
   int64_t picture(int64_t index) const { return indices().at(static_cast<size_t>(index)); }
 
   std::shared_ptr<const DrawnPictures> pictures_;

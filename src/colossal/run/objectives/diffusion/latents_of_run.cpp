@@ -4,6 +4,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
@@ -30,8 +31,10 @@ std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys) {
 }
 
 LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeline) {
+  std::vector<std::string> encoders;
+  for (const CaptionSource& one : pipeline.captions) encoders.push_back(weights_of(one.encoder, pipeline.seed));
   return {.vae = weights_of(pipeline.vae, pipeline.seed),
-          .text_encoder = weights_of(pipeline.text_encoder, pipeline.seed),
+          .text_encoder = join(encoders),
           .dtype = config.precision.mode == "fp64" ? "F64" : "F32"};
 }
 
@@ -64,16 +67,19 @@ void check_text_encoder(const Config& config) {
 
 std::vector<std::string> caption_warnings(const PipelineSource& pipeline, const std::vector<std::string>& captions) {
   if (!pipeline.reads_text()) return {};
-  const text::Captions tokens = text::make_captions(pipeline.tokenizer);
   std::vector<std::string> warnings;
   int64_t more = 0;
-  for (const std::string& caption : captions) {
-    std::string warning = tokens.warning(tokens(caption));
-    if (warning.empty()) continue;
-    if (warnings.size() < kMostWarnings)
-      warnings.push_back(std::move(warning));
-    else
-      ++more;
+  for (size_t i = 0; i < pipeline.captions.size(); ++i) {
+    const text::Captions tokens =
+        text::make_captions(pipeline.captions[i].tokenizer, pipeline.sizes.captions[i].tokens);
+    for (const std::string& caption : captions) {
+      std::string warning = tokens.warning(tokens(caption));
+      if (warning.empty()) continue;
+      if (warnings.size() < kMostWarnings)
+        warnings.push_back(std::move(warning));
+      else
+        ++more;
+    }
   }
   if (more > 0) warnings.push_back(concat(more, " more captions are longer than the text encoder reads"));
   return warnings;

@@ -11,6 +11,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/noise/loss_weight.h"
 #include "colossal/run/objectives/sample_noise.h"
 
@@ -77,13 +78,18 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   batch.add(kTimes, {at::zeros({rows}, numbers), {Dim::Row}});
   if (o.has_rate) batch.add(kRate, {at::zeros({rows}, numbers), {Dim::Row}});
   if (o.gives_frames()) batch.add(kGiven, {at::zeros({rows, o.frames}, whole), {Dim::Row, Dim::Other}});
-  if (o.text > 0 && o.tells_ids()) batch.add(kIds, {at::zeros({rows, o.tokens}, whole), {Dim::Row, Dim::Other}});
+  if (o.text > 0 && o.tells_ids())
+    for (size_t i = 0; i < o.id_tokens.size(); ++i)
+      batch.add(models::caption_part_name(kIds, i), {at::zeros({rows, o.id_tokens[i]}, whole), {Dim::Row, Dim::Other}});
   if (o.text > 0 && !o.reads_ids)
     batch.add(kText, {at::zeros({rows, o.tokens, o.text}, numbers), {Dim::Row, Dim::Other, Dim::Feature}});
+  if (o.pooled > 0) batch.add(kPooled, {at::zeros({rows, o.pooled}, numbers), {Dim::Row, Dim::Other}});
   if (o.masks_text) {
     batch.add(kTextMask, {at::zeros({rows, o.tokens}, whole), {Dim::Row, Dim::Other}});
     batch.add(kUntold, {at::zeros({rows}, whole), {Dim::Row}});
   }
+  if (o.sizes > 0) batch.add(kSizes, {at::zeros({rows, o.sizes}, numbers), {Dim::Row, Dim::Other}});
+  if (o.told_guidance) batch.add(kGuidance, {at::ones({rows}, numbers), {Dim::Row}});
   if (o.text == 0) batch.add(kClasses, {at::zeros({rows}, whole), {Dim::Row}});
   batch.add(kTargets, {at::zeros(sizes, numbers), dims});
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
@@ -97,9 +103,15 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   return batch;
 }
 
-tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text) {
+tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const tensor::Batch& told) {
   tensor::Batch complete = batch;
   for (const char* name : {kPixels, kSampleNoise, kSignals}) complete = complete.without(name);
+  if (told.rows() > 0)
+    for (size_t i = 0; batch.find(models::caption_part_name(kIds, i)).defined(); ++i)
+      complete = complete.without(models::caption_part_name(kIds, i));
+  for (const auto& [name, field] : told.fields())
+    complete = complete.with(
+        name, {field.tensor.is_floating_point() ? field.tensor.to(at::kFloat) : field.tensor, field.dims});
   std::vector<int64_t> of_row(static_cast<size_t>(latents.dim()), 1);
   of_row.front() = -1;
   const at::Tensor given = batch.find(kGiven);
@@ -117,8 +129,6 @@ tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents
   add_signal(kTargets, 1);
   if (batch.find(kPictures).defined())
     complete = complete.with(kPictures, {latents.to(at::kFloat), batch.field(kPictures).dims});
-  if (text.defined())
-    complete = complete.without(kIds).with(kText, {text.to(at::kFloat), {Dim::Row, Dim::Other, Dim::Feature}});
   return complete;
 }
 
@@ -150,12 +160,14 @@ void Noiser::tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64
     batch.at(field).mutable_data_ptr<int64_t>()[row] = value;
   };
   if (options_.has_rate) set(batch, kRate, row, told.rate);
+  for (size_t i = 0; i < static_cast<size_t>(options_.sizes); ++i)
+    batch.at(kSizes).mutable_data_ptr<float>()[options_.sizes * row + static_cast<int64_t>(i)] =
+        static_cast<float>(told.sizes.at(i));
   if (options_.text == 0) return set_integer(kClasses, is_dropped ? options_.null_class : told.label);
   const bool has_null = options_.masks_text;  // of its own, so the empty caption is not needed
-  batch.at(options_.tells_ids() ? kIds : kText).select(0, row).copy_(is_dropped && !has_null ? told.empty : told.text);
-  if (!has_null) return;
-  batch.at(kTextMask).select(0, row).copy_(told.mask);
-  set_integer(kUntold, is_dropped ? 1 : 0);
+  const tensor::Batch& caption = is_dropped && !has_null ? told.empty : told.caption;
+  for (const auto& [name, field] : caption.fields()) batch.at(name).select(0, row).copy_(field.tensor[0]);
+  if (has_null) set_integer(kUntold, is_dropped ? 1 : 0);
 }
 
 void Noiser::give_frames(const at::Tensor& clip, uint64_t own_seed, tensor::Batch& batch, int64_t row) const {

@@ -10,6 +10,9 @@
 //   text      fp32 [B, T, F]: the states of the caption, or of the empty one where it was dropped; of a model that
 //             reads text
 //   ids       int64 [B, T]: the tokens of that caption in place of its states; of a model with its text encoder within
+//   pooled    fp32 [B, F]: the pooled state of that caption; of a model that reads one
+//   sizes     fp32 [B, 6]: sizes of the picture and of its crop (models/denoiser.h); of a model that reads them
+//   guidance  fp32 [B]: 1, because training follows the data and no guided prediction; of a model that is told it
 //   targets   fp32 [B, C, h, w]: what the model shall predict
 //   weights   fp32 [B]: the weight of the row's squared error
 //   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows; -1 = the row does
@@ -24,7 +27,8 @@
 //
 // Rows that a step encodes (NoisedOptions::unencoded) have the noise alone as noised and targets, no text, and besides:
 //   pixels        fp32 [B, 3, H, W]: the picture in [-1, 1]
-//   ids           int64 [B, T]: the tokens of the caption, or of the empty one where it was dropped
+//   ids           int64 [B, T]: the tokens of the caption, or of the empty one where it was dropped; those of a second
+//                 and third text encoder are ids_2 and ids_3
 //   sample_noise  fp32 [B, C, h, w]: of which the latent is drawn (drawn_latent()); 0 = its mean
 //   signals       fp64 [B, 2]: the factors of the latent in noised and in targets
 // with_latents() completes them.
@@ -44,30 +48,36 @@
 
 namespace colossal::run {
 
-/// Names of the fields.
+/// Names of the fields. The ids for further text encoders are models::caption_part_name(kIds, i).
 inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "classes", kText[] = "text",
                       kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures",
                       kPixels[] = "pixels", kIds[] = "ids", kSampleNoise[] = "sample_noise", kSignals[] = "signals",
-                      kRate[] = "fps", kGiven[] = "given", kTextMask[] = "text_mask", kUntold[] = "untold";
+                      kRate[] = "fps", kGiven[] = "given", kTextMask[] = "text_mask", kUntold[] = "untold",
+                      kPooled[] = "pooled", kSizes[] = "sizes", kGuidance[] = "guidance";
 
 /// Options of NoisedSamples.
 struct NoisedOptions {
   DiffusionKeys keys;  ///< completed()
   int64_t channels = 0, height = 0, width = 0;
-  int64_t null_class = 0;     ///< index of the class that stands for no class
-  int64_t text = 0;           ///< features of text states; 0 = the model is told a class
-  bool reads_ids = false;     ///< true = the model is told tokens of captions in place of their states
-  bool has_pictures = false;  ///< true = the field "pictures"
-  bool mirror = false;        ///< true = every second picture on average is mirrored left to right
-  int64_t unencoded = 0;      ///< pixels of a side of a cell, of rows that a step encodes; 0 = the rows are encoded
-  bool is_held_out = false;   ///< true = noise, time and label of a sample depend on its index alone
-  int64_t tokens = 77;        ///< of a caption, with pads
-  int64_t frames = 0;         ///< of a clip, as the model reads it; 0 = pictures
-  bool has_rate = false;      ///< true = the field "fps"
-  bool masks_text = false;    ///< true = the fields "text_mask" and "untold"
-  std::string shift{};        ///< rule of the automatic shift (noise::automatic_shift())
-  int64_t factor = 1;         ///< pixels of a side of a cell, for that rule
-  int64_t patch = 1;          ///< cells of a side of a patch, for that rule
+  int64_t null_class = 0;      ///< index of the class that stands for no class
+  int64_t text = 0;            ///< features of text states; 0 = the model is told a class
+  bool reads_ids = false;      ///< true = the model is told tokens of captions in place of their states
+  bool has_pictures = false;   ///< true = the field "pictures"
+  bool mirror = false;         ///< true = every second picture on average is mirrored left to right
+  int64_t unencoded = 0;       ///< pixels of a side of a cell, of rows that a step encodes; 0 = the rows are encoded
+  bool is_held_out = false;    ///< true = noise, time and label of a sample depend on its index alone
+  int64_t tokens = 77;         ///< of a caption, with pads
+  int64_t frames = 0;          ///< of a clip, as the model reads it; 0 = pictures
+  bool has_rate = false;       ///< true = the field "fps"
+  bool masks_text = false;     ///< true = the fields "text_mask" and "untold"
+  int64_t pooled = 0;          ///< features of the pooled state of a caption; 0 = none
+  int64_t sizes = 0;           ///< numbers of the field "sizes"; 0 = none
+  bool told_guidance = false;  ///< true = the field "guidance"
+  /// Tokens of a caption for each text encoder, of rows that are told ids
+  std::vector<int64_t> id_tokens{77};
+  std::string shift{};  ///< rule of the automatic shift (noise::automatic_shift())
+  int64_t factor = 1;   ///< pixels of a side of a cell, for that rule
+  int64_t patch = 1;    ///< cells of a side of a patch, for that rule
   /// Returns true if rows are told tokens, for the model or for the step.
   bool tells_ids() const { return reads_ids || unencoded > 0; }
   /// Returns true if some rows may have given frames.
@@ -78,17 +88,19 @@ struct NoisedOptions {
 tensor::Batch noised_batch(int64_t rows, const NoisedOptions& options, at::Device device = at::kCPU);
 
 /// Completes a batch of rows that a step encodes, in fp32 on the device of the results: `latents` [B, C, h, w] as the
-/// model reads them, and the states of its ids, `text` [B, T, F], or an undefined tensor for a model that reads none.
+/// model reads them, and what it reads of the captions of its ids (models::joined_captions()), or no fields for a model
+/// that reads none.
 /// In one process on a CPU the fields are, bit for bit, those that Noiser::fill() writes for the same results.
-tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const at::Tensor& text);
+tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const tensor::Batch& told);
 
-/// What a row is told: a class, or the states of its caption and of the empty one, [tokens, features], or tokens
-/// [tokens]; with NoisedOptions::masks_text also which of them are no pads, int64 [tokens], in place of the empty one;
-/// the frame rate of a clip.
+/// What a row is told.
 struct Told {
-  int64_t label = 0;
-  at::Tensor text{}, empty{}, mask{};
-  double rate = 0;
+  int64_t label = 0;  ///< its class, of a model without captions
+  /// The fields of its caption and of the empty one, with one row: states, or ids of rows that are told ids. With
+  /// NoisedOptions::masks_text `empty` is not read, because the model has a null text of its own
+  tensor::Batch caption{}, empty{};
+  std::vector<double> sizes{};  ///< of NoisedOptions::sizes
+  double rate = 0;              ///< frame rate of a clip
 };
 
 /// Noises one picture or clip into a row of a batch. Noise, time, given frames and dropped label are pure functions of

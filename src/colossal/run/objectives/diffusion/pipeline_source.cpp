@@ -1,5 +1,8 @@
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
 #include <memory>
 
 #include "colossal/base/config.h"
@@ -10,6 +13,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/run/data.h"
@@ -39,10 +43,8 @@ PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes
     if (const auto* objective = dynamic_cast<const DiffusionObjective*>(model.objective.objective.get()))
       return objective->pipeline();
   }
-  PipelineSource source{.text_encoder = sizes.text_encoder,
-                        .tokenizer = sizes.text > 0 ? "bytes" : "",
-                        .vae = sizes.vae,
-                        .seed = static_cast<uint64_t>(config.training.seed)};
+  PipelineSource source{.vae = sizes.vae, .seed = static_cast<uint64_t>(config.training.seed)};
+  for (const models::CaptionPart& part : sizes.captions) source.captions.push_back({part.preset, "bytes"});
   source.keys.target = sizes.target;
   source.keys.schedule = sizes.schedule;
   source.keys.guidance = sizes.guidance;
@@ -91,13 +93,11 @@ bool has_pipeline(const std::string& path) { return is_pipeline(path) || checkpo
 PipelineSource pipeline_in_folder(const std::string& path, const models::Registry& registry,
                                   const std::string& sampler) {
   const PipelineFolder folder = read_pipeline(path);
-  const auto shape_in = [&](const PipelinePart& part) {
-    return registry.shape_of(checkpoint::read_config(part.folder));
-  };
+  const auto shape_in = [&](const std::string& part) { return registry.shape_of(checkpoint::read_config(part)); };
   const SchedulerConfig scheduler =
       open_scheduler(folder.at("scheduler").folder, {.sampler = sampler, .pipeline = folder.class_name});
   PipelineSource source{.model = folder.denoiser().folder,
-                        .sizes = models::denoiser_of(shape_in(folder.denoiser())),
+                        .sizes = models::denoiser_of(shape_in(folder.denoiser().folder)),
                         .keys = scheduler.keys,
                         .sampler = scheduler.sampler,
                         .class_names = folder.class_names,
@@ -107,18 +107,23 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
   require(vae != nullptr || source.sizes.channels == 3, "model", "the pipeline ", path,
           " must have a vae, because its model draws latents of ", source.sizes.channels, " channels: got none");
   if (vae != nullptr) {
-    const models::AutoencoderSizes sizes = models::autoencoder_of(shape_in(*vae));
+    const models::AutoencoderSizes sizes = models::autoencoder_of(shape_in(vae->folder));
     require(sizes.channels == source.sizes.channels, "model", "the vae of the pipeline ", path,
             " must have latents of ", source.sizes.channels, " channels, which its model draws: got ", sizes.channels);
     source.vae = vae->folder;
     source.factor = sizes.factor;
   }
   if (!source.reads_text()) return source;
-  const int64_t features = models::text_encoder_of(shape_in(folder.at(kTextEncoderPart))).features;
-  require(features == source.sizes.text, "model", "the text encoder of the pipeline ", path, " must have states of ",
-          source.sizes.text, " features, which its model reads: got ", features);
-  source.text_encoder = folder.at(kTextEncoderPart).folder;
-  source.tokenizer = folder.at("tokenizer").folder;
+  for (size_t i = 0; i < source.sizes.captions.size(); ++i)
+    source.captions.push_back({folder.at(models::caption_part_name(kTextEncoderPart, i)).folder,
+                               folder.at(models::caption_part_name("tokenizer", i)).folder});
+  std::vector<models::TextEncoderSizes> encoders;
+  for (const CaptionSource& one : source.captions) encoders.push_back(models::text_encoder_of(shape_in(one.encoder)));
+  try {
+    check_encoders(source, encoders);
+  } catch (const Error& error) {
+    throw Error("model", concat("the parts of the pipeline ", path, " must fit each other: ", error.message()));
+  }
   return source;
 }
 
@@ -132,7 +137,10 @@ PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, co
           "a model that also reads one state of a whole caption, as SDXL, Stable Diffusion 3 and FLUX do, must have a "
           "text encoder that gives it, and none is known here: got one that reads ",
           sizes.pooled, " features of it; take another model, or convert its weights with `colossal export`");
-  require(!source.reads_text() || !source.text_encoder.empty(), "model",
+  const auto has_no_name = [](const CaptionSource& one) { return one.encoder.empty(); };
+  require(!source.reads_text() ||
+              (!source.captions.empty() && std::none_of(source.captions.begin(), source.captions.end(), has_no_name)),
+          "model",
           "text must be the features of a text encoder, 64 (clip-text-tiny), 768 (clip-l) or 1024 (open-clip-h): got ",
           sizes.text, "; set model.text, or model.from to a pipeline that has its encoder");
   source.keys = completed(tables.as<DiffusionKeys>(kDiffusion), source.keys);
@@ -160,12 +168,35 @@ noise::SamplerPlan plan_of(const PipelineSource& source, const GivenSampler& giv
   return noise::plan_sampler(noise::NoiseLevels(source.keys.levels()), options_of(source, given));
 }
 
-text::Captions captions_for(const PipelineSource& source, const models::ModelShape& encoder) {
-  text::Captions captions = text::make_captions(source.tokenizer);
+void check_encoders(const PipelineSource& source, const std::vector<models::TextEncoderSizes>& encoders) {
+  std::vector<tensor::Batch> read;
+  for (size_t i = 0; i < encoders.size(); ++i) {
+    const models::CaptionPart& part = source.sizes.captions.at(i);
+    const at::TensorOptions meta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
+    const int64_t pooled = encoders[i].projection > 0 ? encoders[i].projection : encoders[i].features;
+    at::Tensor text, whole;
+    if (part.states != models::CaptionStates::None) text = at::empty({1, part.tokens, encoders[i].features}, meta);
+    if (part.pooled) whole = at::empty({1, pooled}, meta);
+    read.push_back(models::caption_batch(text, whole));
+  }
+  models::joined_captions(source.sizes, read);
+}
+
+text::Captions captions_for(const CaptionSource& source, const models::CaptionPart& part,
+                            const models::ModelShape& encoder) {
+  text::Captions captions = text::make_captions(source.tokenizer, part.tokens);
   require(captions.vocabulary() <= encoder.vocabulary, "text encoder", "the tokenizer ", source.tokenizer,
-          " must have at most the ", encoder.vocabulary, " tokens (vocab_size) of the text encoder ",
-          source.text_encoder, ": got ", captions.vocabulary(), "; take the tokenizer that belongs to the encoder");
+          " must have at most the ", encoder.vocabulary, " tokens (vocab_size) of the text encoder ", source.encoder,
+          ": got ", captions.vocabulary(), "; take the tokenizer that belongs to the encoder");
   return captions;
+}
+
+CaptionIds caption_ids(const text::Captions& captions, const std::string& caption) {
+  const text::Caption tokens = captions(caption);
+  const at::Tensor ids = at::tensor(tokens.ids, at::kLong).unsqueeze(0);
+  return {.ids = ids,
+          .mask = at::arange(ids.size(1), at::kLong).lt(tokens.length).to(at::kLong).unsqueeze(0),
+          .warning = captions.warning(tokens)};
 }
 
 }  // namespace colossal::run

@@ -4,6 +4,8 @@
 //   const PipelineSource source = pipeline_in_folder("stable-diffusion-v1-5", models::built_in());
 //   const noise::SamplerPlan plan = plan_of(source, {.sampler = "ddpm", .steps = 100});
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,19 +21,26 @@
 
 namespace colossal::run {
 
+/// A text encoder of a pipeline, with its tokenizer.
+struct CaptionSource {
+  std::string encoder{};    ///< folder, run or preset; empty = the model has it within it
+  std::string tokenizer{};  ///< folder of its tokenizer, or "bytes"
+  bool operator==(const CaptionSource&) const = default;
+};
+
 /// A model that draws, with the parts that it needs besides. A part is a folder of weights, a run, or the name of a
 /// preset, whose weights are drawn from `seed`.
 struct PipelineSource {
-  std::string model{};              ///< for load_model(); empty = a run that trains it
-  std::string text_encoder{};       ///< of captions; empty = the model is told a class, or has it within it
-  std::string tokenizer{};          ///< folder of the encoder's tokenizer, or "bytes"
-  std::string text_adapters{};      ///< run whose adapters are merged into the text encoder; empty = none
-  std::string vae{};                ///< the autoencoder; empty = the model draws pixels
-  uint64_t seed = 1;                ///< of the weights of presets
-  models::DenoiserSizes sizes{};    ///< of the model
-  int64_t factor = 1;               ///< pixels of a side for each cell that the model draws
-  DiffusionKeys keys{};             ///< completed()
-  noise::SamplerOptions sampler{};  ///< sampler that draws if a user names none, and options of all samplers
+  std::string model{};                    ///< for load_model(); empty = a run that trains it
+  std::vector<CaptionSource> captions{};  ///< one for each of DenoiserSizes::captions; empty = it is told a class
+  bool zeros_for_empty = false;           ///< the model reads zeros in place of the states of an empty caption
+  std::string text_adapters{};            ///< run whose adapters are merged into the text encoder; empty = none
+  std::string vae{};                      ///< the autoencoder; empty = the model draws pixels
+  uint64_t seed = 1;                      ///< of the weights of presets
+  models::DenoiserSizes sizes{};          ///< of the model
+  int64_t factor = 1;                     ///< pixels of a side for each cell that the model draws
+  DiffusionKeys keys{};                   ///< completed()
+  noise::SamplerOptions sampler{};        ///< sampler that draws if a user names none, and options of all samplers
   std::vector<std::string> class_names{};
   std::vector<std::string> notices{};  ///< lines for the user
 
@@ -71,8 +80,22 @@ noise::SamplerOptions options_of(const PipelineSource& source, const GivenSample
 /// Returns its plan. Errors: those of noise::plan_sampler().
 noise::SamplerPlan plan_of(const PipelineSource& source, const GivenSampler& given);
 
-/// Returns the converter of captions for the text encoder of a pipeline. Errors: those of text::make_captions();
-/// ("text encoder") a tokenizer with more tokens than the encoder.
-text::Captions captions_for(const PipelineSource& source, const models::ModelShape& encoder);
+/// Checks that text encoders, one for each of PipelineSource::captions, give what the model reads. Errors: those of
+/// models::joined_captions().
+void check_encoders(const PipelineSource& source, const std::vector<models::TextEncoderSizes>& encoders);
+
+/// Returns the converter of captions for a text encoder of a pipeline, into `part.tokens` ids. Errors: those of
+/// text::make_captions(); ("text encoder") a tokenizer with more tokens than the encoder.
+text::Captions captions_for(const CaptionSource& source, const models::CaptionPart& part,
+                            const models::ModelShape& encoder);
+
+/// The ids of a caption for one text encoder.
+struct CaptionIds {
+  at::Tensor ids, mask;   ///< int64 [1, tokens]; the mask is 1 for a token of the caption, and 0 for a pad
+  std::string warning{};  ///< what the encoder does not read of the caption; empty = it reads all
+};
+
+/// Returns the ids of a caption.
+CaptionIds caption_ids(const text::Captions& captions, const std::string& caption);
 
 }  // namespace colossal::run

@@ -1,0 +1,70 @@
+#include "colossal/models/caption_parts.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/models/text_encoder.h"
+
+namespace colossal::models {
+
+using tensor::Dim;
+
+std::string caption_part_name(const char* stem, size_t i) {
+  return i == 0 ? std::string(stem) : concat(stem, "_", i + 1);
+}
+
+tensor::Batch caption_batch(const at::Tensor& text, const at::Tensor& pooled, const at::Tensor& mask) {
+  tensor::Batch batch;
+  if (text.defined()) batch.add("text", {text, {Dim::Row, Dim::Other, Dim::Feature}});
+  if (pooled.defined()) batch.add("pooled", {pooled, {Dim::Row, Dim::Other}});
+  if (mask.defined()) batch.add("text_mask", {mask, {Dim::Row, Dim::Other}});
+  return batch;
+}
+
+tensor::Batch read_caption(const CaptionPart& part, const Model& encoder, const at::Tensor& ids, const at::Tensor& mask,
+                           int64_t clip_skip) {
+  at::Tensor text, pooled;
+  switch (part.states) {
+    case CaptionStates::None:
+      break;
+    case CaptionStates::Normed:
+      text = text_states(encoder, ids, clip_skip);
+      break;
+    case CaptionStates::Hidden:
+      text = hidden_before_norm(encoder, ids, clip_skip + 1);
+      break;
+  }
+  if (part.pooled) pooled = pooled_state(encoder, ids);
+  return caption_batch(text, pooled, part.is_masked ? mask : at::Tensor());
+}
+
+tensor::Batch joined_captions(const DenoiserSizes& sizes, const std::vector<tensor::Batch>& parts) {
+  require(parts.size() == sizes.captions.size(), "model", "captions must be read by each of ", sizes.captions.size(),
+          " text encoders: got ", parts.size());
+  std::vector<at::Tensor> beside, after, pooled;
+  at::Tensor mask;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (const at::Tensor text = parts[i].find("text"); text.defined())
+      (sizes.captions[i].is_after ? after : beside).push_back(text);
+    if (const at::Tensor one = parts[i].find("pooled"); one.defined()) pooled.push_back(one);
+    if (const at::Tensor one = parts[i].find("text_mask"); one.defined()) mask = one;
+  }
+  at::Tensor text = beside.empty() ? at::Tensor() : beside.size() == 1 ? beside.front() : at::cat(beside, -1);
+  const auto features = [](const at::Tensor& x) { return x.defined() ? x.size(-1) : 0; };
+  if (!after.empty()) {
+    if (text.defined() && features(text) < sizes.text)
+      text = at::constant_pad_nd(text, {0, sizes.text - features(text)});
+    if (text.defined()) after.insert(after.begin(), text);
+    for (const at::Tensor& one : after)
+      require(features(one) == sizes.text, "model", "text encoders must give states of ", sizes.text,
+              " features, which the model reads: got ", features(one));
+    text = at::cat(after, 1);
+  }
+  const at::Tensor whole = pooled.empty() ? at::Tensor() : pooled.size() == 1 ? pooled.front() : at::cat(pooled, -1);
+  require(features(text) == sizes.text && features(whole) == sizes.pooled, "model",
+          "text encoders must give states of ", sizes.text, " features and ", sizes.pooled,
+          " pooled ones, which the model reads: got ", features(text), " and ", features(whole));
+  return caption_batch(text, whole, mask);
+}
+
+}  // namespace colossal::models
