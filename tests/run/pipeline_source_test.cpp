@@ -173,7 +173,7 @@ TEST_F(PipelineSources, RefusePartsThatDoNotFit) {
     return test::thrown_message([&] { pipeline_in_folder(path, models::built_in()); });
   };
   EXPECT_THAT(refused(write_pipeline(json::object(), "32")),
-              HasSubstr("states of 32 features, which its model reads: got 64"));
+              HasSubstr("states of 32 features and 0 pooled ones, which the model reads: got 64 and 0"));
   write_pipeline();
   write_config("sd/vae", preset("autoencoder-kl-tiny", {"latent_channels=8"}));
   EXPECT_THAT(refused(folder_ / "sd"), HasSubstr("latents of 4 channels, which its model draws: got 8"));
