@@ -201,8 +201,7 @@ class Conditioning {
   std::unique_ptr<nn::Modulation> modulation_;
 };
 
-/// The states of captions, projected to hidden states. Those of untold rows are the null text, a buffer of the
-/// published weights; at the start it is 0.
+/// Projected states of captions. Untold rows have the null text, a buffer of the published weights, 0 at the start.
 class Caption {
  public:
   Caption(const ModelShape& s, nn::Layers& make)
