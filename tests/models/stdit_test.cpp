@@ -361,6 +361,10 @@ TEST(Stdit, WritesTheConfigThatItReads) {
   EXPECT_EQ(built_in().shape_of(of_pixels).own.as<StditSizes>().cell, 1) << "positions are those of pixels";
   const ModelShape uneven = built_in().resolve({.name = "stdit3-tiny", .hidden = 104, .ffn = 107});
   EXPECT_EQ(built_in().shape_of(folder.to_json(uneven)).ffn, 107) << "104 * (107 / 104.) is less than 107";
+  ModelShape rounder = uneven;
+  rounder.norm_epsilon = 1e-4;
+  EXPECT_EQ(built_in().shape_of(folder.to_json(rounder)).norm_epsilon, 1e-4);
+  EXPECT_FALSE(of_pixels.contains("norm_epsilon")) << "1e-6 is the one of Open-Sora";
   const auto refused = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json other = j;
     other[key] = value;

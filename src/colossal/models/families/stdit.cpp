@@ -13,13 +13,10 @@
 #include "colossal/models/initial_deviations.h"
 #include "colossal/models/number_embedder.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/models/stdit_blocks.h"
 #include "colossal/models/transformer_block.h"
-#include "colossal/nn/attention.h"
-#include "colossal/nn/attention_shape.h"
-#include "colossal/nn/axis_switch.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/forward_context.h"
-#include "colossal/nn/head_projections.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
@@ -52,20 +49,13 @@ void StditSizes::fields(Fields& f) {
 
 namespace stdit {  // a namespace of its own, because every family has functions of these names
 
-constexpr int kHidden = 0, kModulation = 1, kCondition = 2, kText = 3;  // indices of the states
-constexpr int64_t kVectors = 6;     // of a block: shift, scale and gate of attention and of the feed-forward layer
-constexpr int64_t kEndVectors = 2;  // shift and scale
-constexpr double kHeadNorm = 1e-6, kEnd = 1e-6;  // epsilons
-constexpr double kFrequencies = 10000;           // base of the rotary positions of frames
+constexpr int64_t kEndVectors = 2;      // shift and scale
+constexpr double kEnd = 1e-6;           // epsilon
+constexpr double kFrequencies = 10000;  // base of the rotary positions of frames
 
-constexpr const char *kFps = "fps", *kGiven = "given", *kMask = "text_mask", *kUntold = "untold";  // fields
+constexpr const char *kFps = "fps", *kUntold = "untold";  // fields
 
 Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "diffusion"}; }
-
-/// Returns the patches that cover the frames of clips with this size.
-nn::PatchShape patches_of(const StditSizes& own, const ops::PictureSize& size) {
-  return nn::patches_over({own.channels, size.height, size.width, own.patch, /*class_tokens=*/0});
-}
 
 /// Sets the positions to the number of places.
 void settle(ModelShape& s) {
@@ -79,7 +69,7 @@ void settle(ModelShape& s) {
   require(s.head_dim % 2 == 0, "model", "heads of an STDiT must have an even number of features, which rotate: got ",
           s.head_dim, "; set model.heads");
   require(s.dropout == 0, "model", "an STDiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
-  s.positions = patches_of(own, {own.height, own.width}).count();
+  s.positions = stdit_patches(own, {own.height, own.width}).count();
   s.set(AttentionAxes{.two = true});
   s.set(DenoiserSizes{
       .channels = own.channels,
@@ -119,7 +109,7 @@ class Patches {
   at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
     const at::Tensor clips = part_(batch.field("noised"), step).to(options_.dtype().toScalarType());
     const ops::PictureSize size = picture_size(batch);
-    const nn::PatchShape shape = patches_of(own_, size);
+    const nn::PatchShape shape = stdit_patches(own_, size);
     const at::Tensor frames = at::constant_pad_nd(clips.transpose(1, 2).flatten(0, 1),
                                                   {0, shape.width - size.width, 0, shape.height - size.height});
     const nn::Share places = tokens_(step).sequence;
@@ -163,15 +153,6 @@ at::Tensor optional_part(const nn::FieldPart& part, const char* name, const nn::
   return step.batch->find(name).defined() ? part(step.batch->field(name), step) : at::Tensor();
 }
 
-/// Returns the number of times of a row: that of its frames, and 0 if some frames may be given.
-int64_t times_of(const nn::ForwardContext& step) { return step.batch->find(kGiven).defined() ? 2 : 1; }
-
-/// Returns `chosen` where the integers `mask` are not 0, and `other` where they are. Products, because LibTorch has no
-/// C++ version of where() for tensors on meta.
-at::Tensor choose(const at::Tensor& mask, const at::Tensor& chosen, const at::Tensor& other) {
-  return chosen * mask.ne(0).to(chosen.scalar_type()) + other * mask.eq(0).to(other.scalar_type());
-}
-
 /// The vector of the times of a row and of its frame rate, and the vectors that modulate every block.
 class Conditioning {
  public:
@@ -182,16 +163,16 @@ class Conditioning {
                   .second_deviation = glorot(s.hidden, s.hidden)},
                  make),
         of_rate_("rate", s.hidden, {.first_deviation = kDeviation}, make),
-        modulation_(make.modulation("modulation", s.hidden, kVectors)) {}
+        modulation_(make.modulation("modulation", s.hidden, kStditVectors)) {}
 
-  /// Writes the condition [b, times, h] and its vectors [b, times, kVectors, h].
+  /// Writes the condition [b, times, h] and its vectors [b, times, kStditVectors, h].
   void forward(States& states, const nn::ForwardContext& step) const {
     at::Tensor times = part_(step.batch->field("times"), step).unsqueeze(1);
-    if (times_of(step) > 1) times = at::cat({times, at::zeros_like(times)}, 1);
+    if (stdit_times(step) > 1) times = at::cat({times, at::zeros_like(times)}, 1);
     const at::Tensor rate = of_rate_.forward(part_(step.batch->field(kFps), step)).unsqueeze(1);
     const at::Tensor condition = of_time_.forward(times) + rate;
-    states[kCondition] = condition;
-    states[kModulation] =
+    states[kStditCondition] = condition;
+    states[kStditModulation] =
         at::cat(modulation_->forward(condition.flatten(0, 1)), 1).unflatten(0, {condition.size(0), -1});
   }
 
@@ -222,7 +203,7 @@ class Caption {
               " tokens of the null text (model.tokens): got ", text.size(1));
       const nn::Range here = features_->here();
       const at::Tensor none = null_->value.narrow(0, 0, text.size(1)).narrow(1, here.first, here.size);
-      text = choose(untold.view({-1, 1, 1}), none, text);
+      text = stdit_choose(untold.view({-1, 1, 1}), none, text);
     }
     return down_->forward(up_->forward(text).map(ops::gelu, step));
   }
@@ -232,156 +213,6 @@ class Caption {
   std::shared_ptr<const nn::Features> features_;
   at::ScalarType dtype_;
   nn::Buffer* null_;
-  std::unique_ptr<nn::Expand> up_;
-  std::unique_ptr<nn::Contract> down_;
-};
-
-/// Vectors that modulate frames: those of the condition plus a table of a block's own.
-class FrameModulation {
- public:
-  FrameModulation(const std::string& name, int64_t hidden, int64_t count, nn::Layers& make)
-      : part_(make.field_part()),
-        table_(make.vector(name, {count, hidden},
-                           {.features = 1, .init = nn::Init::normal(1 / std::sqrt(static_cast<double>(hidden)))})) {}
-
-  /// Takes [b, times, count or 1, h] and returns `count` tensors [b, frames or 1, 1, h]. Given frames have the vectors
-  /// of the last time, which is 0.
-  std::vector<at::Tensor> forward(const at::Tensor& of_times, const nn::ForwardContext& step) const {
-    at::Tensor vectors = of_times + table_->value();
-    if (times_of(step) > 1) {
-      const at::Tensor given = part_(step.batch->field(kGiven), step).unsqueeze(-1).unsqueeze(-1);
-      vectors = choose(given, vectors.narrow(1, 1, 1), vectors.narrow(1, 0, 1));
-    }
-    return vectors.unsqueeze(2).unbind(3);
-  }
-
- private:
-  nn::FieldPart part_;
-  std::unique_ptr<nn::Vector> table_;
-};
-
-/// Attention within each of some sequences, x [sequences, tokens, h].
-class SequencesAttention {
- public:
-  /// `turns`: rotates q and k by the index of their token; null = not.
-  SequencesAttention(const ModelShape& s, const std::string& name, std::unique_ptr<nn::Attention> attention,
-                     std::shared_ptr<const ops::RotaryTable> turns, double out_deviation, nn::Layers& make)
-      : turns_(std::move(turns)),
-        qkv_(make.heads(name + ".qkv", s.attention(), {.deviation = glorot(s.hidden, 3 * s.hidden)})),
-        q_norm_(make.head_norm(name + ".q_norm", s.head_dim, {.epsilon = kHeadNorm})),
-        k_norm_(make.head_norm(name + ".k_norm", s.head_dim, {.epsilon = kHeadNorm})),
-        attention_(std::move(attention)),
-        out_(make.from_heads(name + ".out", s.attention(), {.deviation = out_deviation})) {}
-
-  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
-    nn::Heads heads = qkv_->forward(x, step);
-    heads.q = q_norm_->forward(heads.q);
-    heads.k = k_norm_->forward(heads.k);
-    if (turns_) {
-      const int64_t tokens = x.size(1);
-      const at::Tensor indices = at::arange(tokens, heads.q.options().dtype(at::kLong)).expand({heads.q.size(0), -1});
-      std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, indices, *turns_, tokens);
-    }
-    return out_->forward(attention_->forward(heads, step), step);
-  }
-
- private:
-  std::shared_ptr<const ops::RotaryTable> turns_;
-  std::unique_ptr<nn::HeadProjection> qkv_;
-  std::unique_ptr<nn::Norm> q_norm_, k_norm_;
-  std::unique_ptr<nn::Attention> attention_;
-  std::unique_ptr<nn::OutputProjection> out_;
-};
-
-/// Attention of every place of every frame to the caption of its row.
-class CrossAttention {
- public:
-  CrossAttention(const ModelShape& s, const std::string& name, double out_deviation, nn::Layers& make)
-      : heads_(make.cross_heads(name, s.attention(), {.deviation = glorot(s.hidden, s.hidden)},
-                                {.deviation = glorot(s.hidden, 2 * s.hidden)})),
-        out_(make.from_heads(name + ".out", s.attention(), {.deviation = out_deviation})) {}
-
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& text, const nn::ForwardContext& step) const {
-    nn::Heads heads = heads_->forward(x, text, step);
-    heads.q = heads.q.flatten(1, 2);
-    nn::Inside y = nn::attention_to_source(heads, step.batch->find(kMask));
-    y.tensor = y.tensor.unflatten(1, {x.size(1), x.size(2)});
-    return out_->forward(y, step);
-  }
-
- private:
-  std::unique_ptr<nn::CrossProjection> heads_;
-  std::unique_ptr<nn::OutputProjection> out_;
-};
-
-/// Where a block attends.
-enum class Axis : uint8_t { Space, Time };
-
-Axis axis_of(int64_t block) { return block % 2 == 0 ? Axis::Space : Axis::Time; }
-
-/// A transformer block that attends in space or in time, and to the caption.
-class Block {
- public:
-  Block(const ModelShape& s, int64_t index, const std::shared_ptr<const ops::RotaryTable>& turns, nn::Layers& make)
-      : Block(s, axis_of(index), concat("blocks.", index), turns, make) {}
-
-  at::Tensor forward(const States& states, const nn::ForwardContext& step) const {
-    const at::Tensor& x = states[kHidden];
-    const std::vector<at::Tensor> m = modulation_.forward(states[kModulation], step);
-    at::Tensor h = x + m[2] * attended(nn::modulated(norm_1_->forward(x), m[0], m[1]), step);
-    h = h + cross_.forward(h, states[kText], step);
-    const nn::Inside inside = up_->forward(nn::modulated(norm_2_->forward(h), m[3], m[4]));
-    return h + m[5] * down_->forward(inside.map(ops::gelu, step));
-  }
-
- private:
-  Block(const ModelShape& s, Axis axis, const std::string& name, const std::shared_ptr<const ops::RotaryTable>& turns,
-        nn::Layers& make)
-      : axis_(axis),
-        own_(s.own.as<StditSizes>()),
-        modulation_(name + ".modulation", s.hidden, kVectors, make),
-        norm_1_(make.layer_norm(name + ".norm_1", s.hidden, {.epsilon = s.norm_epsilon, .affine = false})),
-        axes_(make.axis_switch()),
-        attention_(s, name + ".attention", attention(s, axis, name + ".attention", make),
-                   axis == Axis::Time ? turns : nullptr, last(s.hidden, s.hidden), make),
-        cross_(s, name + ".cross", last(s.hidden, s.hidden), make),
-        norm_2_(make.layer_norm(name + ".norm_2", s.hidden, {.epsilon = s.norm_epsilon, .affine = false})),
-        up_(make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = glorot(s.hidden, s.ffn)})),
-        down_(make.contract(name + ".mlp.down", s.ffn, s.hidden, {.deviation = last(s.ffn, s.hidden)})) {}
-
-  /// Returns the deviation of the last layer of a branch: temporal blocks begin as the identity.
-  double last(int64_t in, int64_t out) const { return axis_ == Axis::Time ? 0 : glorot(in, out); }
-
-  /// A rank has all frames of its places, so attention in time needs nothing of other ranks.
-  static std::unique_ptr<nn::Attention> attention(const ModelShape& s, Axis axis, const std::string& name,
-                                                  nn::Layers& make) {
-    const nn::AttentionOptions options{.causal = false};
-    return axis == Axis::Time ? nn::axis_attention(s.attention(), options)
-                              : make.attention(name, s.attention(), options);
-  }
-
-  /// Takes x [b, frames, own places, h]. In space a rank attends to whole frames, some of those of all rows, or with
-  /// the other ranks (nn/axis_switch.h).
-  at::Tensor attended(const at::Tensor& x, const nn::ForwardContext& step) const {
-    const int64_t rows = x.size(0);
-    if (axis_ == Axis::Time) {
-      const at::Tensor y = attention_.forward(x.transpose(1, 2).flatten(0, 1), step);
-      return y.unflatten(0, {rows, -1}).transpose(1, 2);
-    }
-    const nn::Axis frames{.dim = 0, .size = rows * x.size(1), .name = "frames"},
-        places{.dim = 1, .size = patches_of(own_, picture_size(*step.batch)).count(), .name = "places"};
-    const at::Tensor y = attention_.forward(axes_->forward(x.flatten(0, 1), places, frames), step);
-    return axes_->forward(y, frames, places).unflatten(0, {rows, -1});
-  }
-
-  Axis axis_;
-  StditSizes own_;
-  FrameModulation modulation_;
-  std::unique_ptr<nn::Norm> norm_1_;
-  std::shared_ptr<const nn::AxisSwitch> axes_;
-  SequencesAttention attention_;
-  CrossAttention cross_;
-  std::unique_ptr<nn::Norm> norm_2_;
   std::unique_ptr<nn::Expand> up_;
   std::unique_ptr<nn::Contract> down_;
 };
@@ -399,13 +230,13 @@ class End {
 
   /// Returns [B, places, frames, features of a patch].
   at::Tensor forward(const States& states, const nn::ForwardContext& step) const {
-    const std::vector<at::Tensor> m = modulation_.forward(states[kCondition].unsqueeze(2), step);
-    const at::Tensor y = nn::modulated(norm_->forward(states[kHidden]), m[0], m[1]).transpose(1, 2);
+    const std::vector<at::Tensor> m = modulation_.forward(states[kStditCondition].unsqueeze(2), step);
+    const at::Tensor y = nn::modulated(norm_->forward(states[kStditHidden]), m[0], m[1]).transpose(1, 2);
     return outputs_->forward(y.to(at::promote_types(y.scalar_type(), at::kFloat)), step);
   }
 
  private:
-  FrameModulation modulation_;
+  StditFrameModulation modulation_;
   std::unique_ptr<nn::Norm> norm_;
   std::unique_ptr<nn::Outputs> outputs_;
 };
@@ -421,16 +252,16 @@ std::vector<State> states_of(const ModelShape& s) {
   const int64_t hidden = s.hidden;
   return {state("hidden", {Dim::Row, Dim::Other, Dim::Token, Dim::Feature},
                 [hidden, own = s.own.as<StditSizes>()](const nn::ForwardContext& step) -> Sizes {
-                  const int64_t places = patches_of(own, picture_size(*step.batch)).count();
+                  const int64_t places = stdit_patches(own, picture_size(*step.batch)).count();
                   return {step.batch->rows(), step.batch->at("noised").size(2), places, hidden};
                 }),
           state("modulation", {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
                 [hidden](const nn::ForwardContext& step) -> Sizes {
-                  return {step.batch->rows(), times_of(step), kVectors, hidden};
+                  return {step.batch->rows(), stdit_times(step), kStditVectors, hidden};
                 }),
           state("condition", {Dim::Row, Dim::Other, Dim::Feature},
                 [hidden](const nn::ForwardContext& step) -> Sizes {
-                  return {step.batch->rows(), times_of(step), hidden};
+                  return {step.batch->rows(), stdit_times(step), hidden};
                 }),
           state("text", {Dim::Row, Dim::Other, Dim::Feature}, [hidden](const nn::ForwardContext& step) -> Sizes {
             return {step.batch->rows(), step.batch->at("text").size(1), hidden};
@@ -445,23 +276,17 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const auto conditioning = std::make_shared<const Conditioning>(s, layers);
   const auto caption = std::make_shared<const Caption>(s, layers);
   const auto embed = [=](States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
-    states[kHidden] = patches->forward(batch, step);
+    states[kStditHidden] = patches->forward(batch, step);
     conditioning->forward(states, step);
-    states[kText] = caption->forward(step);
+    states[kStditText] = caption->forward(step);
   };
-  model.embed = Embed({kHidden, kModulation, kCondition, kText}, embed);
+  model.embed = Embed({kStditHidden, kStditModulation, kStditCondition, kStditText}, embed);
   const auto turns = std::make_shared<const ops::RotaryTable>(s.head_dim, kFrequencies);
-  for (int64_t i = 0; i < s.layers; ++i) {
-    const auto block = std::make_shared<const Block>(s, i, turns, layers);
-    const auto run = [block](States& states, const nn::ForwardContext& step) {
-      states[kHidden] = block->forward(states, step);
-    };
-    model.blocks.push_back({{kHidden, kModulation, kText}, {kHidden}, run});
-  }
+  for (int64_t i = 0; i < s.layers; ++i) model.blocks.push_back(make_stdit_block(s, i, turns, layers));
   const auto end = std::make_shared<const End>(s, layers);
-  model.norm = models::Block({kHidden, kCondition}, {kHidden}, [end](States& states, const nn::ForwardContext& step) {
-    states[kHidden] = end->forward(states, step);
-  });
+  model.norm = Block(
+      {kStditHidden, kStditCondition}, {kStditHidden},
+      [end](States& states, const nn::ForwardContext& step) { states[kStditHidden] = end->forward(states, step); });
   return model;
 }
 

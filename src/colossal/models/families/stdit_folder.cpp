@@ -1,10 +1,9 @@
 // STDiT3 as Open-Sora 1.2 publishes it.
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/models/families/stdit.h"
+#include "colossal/models/ffn_ratio.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 
@@ -22,18 +21,9 @@ void patch_key(FolderKeys& k, StditSizes& own) {
   own.patch = sides[1];
 }
 
-/// Returns the features of the feed-forward layer, rounded down as Open-Sora does.
-int64_t ffn_of(double ratio, int64_t hidden) { return static_cast<int64_t>(static_cast<double>(hidden) * ratio); }
-
-/// Returns the ratio with which ffn_of() is `ffn`.
-double ratio_of(int64_t ffn, int64_t hidden) {
-  const double ratio = static_cast<double>(ffn) / static_cast<double>(hidden);
-  return ffn_of(ratio, hidden) < ffn ? std::nextafter(ratio, std::numeric_limits<double>::infinity()) : ratio;
-}
-
 void keys(FolderKeys& k, ModelShape& s, StditSizes& own) {
   int64_t pairs = s.layers / 2;
-  double ratio = k.writes() ? ratio_of(s.ffn, s.hidden) : 0;
+  double ratio = k.writes() ? ratio_of_ffn(s.ffn, s.hidden) : 0;
   k.optional("hidden_size", s.hidden, 1152);
   k.optional("depth", pairs, 28);
   k.optional("num_heads", s.heads, 16);
@@ -48,6 +38,7 @@ void keys(FolderKeys& k, ModelShape& s, StditSizes& own) {
   k.fixed("skip_y_embedder", false);
   k.fixed("drop_path", 0.0);
   k.omitted("cell", own.cell, 8);  // no key of Open-Sora, whose caller gives the sides of frames in pixels
+  k.omitted("norm_epsilon", s.norm_epsilon, 1e-6);  // nor is this, of the norms of blocks
   check_sizes_read(k, {{"hidden_size", s.hidden},
                        {"depth", pairs},
                        {"num_heads", s.heads},
@@ -61,8 +52,7 @@ void keys(FolderKeys& k, ModelShape& s, StditSizes& own) {
   s.layers = 2 * pairs;
   s.kv_heads = s.heads;
   s.head_dim = s.hidden / s.heads;
-  s.ffn = ffn_of(ratio, s.hidden);
-  s.norm_epsilon = 1e-6;
+  s.ffn = ffn_of_ratio(ratio, s.hidden);
   s.tied = false;
 }
 
