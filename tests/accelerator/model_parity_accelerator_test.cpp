@@ -30,7 +30,7 @@ TEST_F(ModelParityOnAccelerator, EqualsOneProcessOnOneRank) {
 }
 
 TEST_F(ModelParityOnAccelerator, EqualsOneProcessWithPictures) {
-  for (const models::ModelShape& shape : {tiny_dit(), tiny_unet(), tiny_sd3(), tiny_flux()}) {
+  for (const models::ModelShape& shape : {tiny_dit(), tiny_unet(), tiny_sd3(), tiny_flux(), tiny_open_sora()}) {
     const int64_t cells = shape.positions;  // patches of a transformer, pixels of a unet
     expect_parity({.shape = shape, .batch = 2, .sequence = cells}, "as it is");
     expect_parity({.shape = shape, .batch = 2, .sequence = cells, .recompute = "block"}, "block");

@@ -225,6 +225,7 @@ TEST(Mmdit, WritesNoConfigWithWhichDiffusersComputesOtherNumbers) {
   EXPECT_THAT(refused("sd3-tiny", {"table=0"}), HasSubstr("only with table = 1 or more: got 0"));
   EXPECT_THAT(refused("sd3-tiny", {"single=1"}), HasSubstr("only with single = 0: got 1"));
   EXPECT_THAT(refused("flux-tiny", {"patch=4"}), HasSubstr("only with patch = 2: got 4"));
+  EXPECT_THAT(refused("flux-tiny", {"frames=3"}), HasSubstr("only with frames = 0: got 3"));
   EXPECT_THAT(refused("flux-tiny", {"head_norms=false"}), HasSubstr("only with head_norms = true: got false"));
 }
 

@@ -1,15 +1,19 @@
-// The transformers of Stable Diffusion 3 and FLUX, whose words and patches attend to each other as one sequence, under
-// every layout against one process in fp64: losses, gradients, and weights after some steps. With collectives off each
-// case must fail with a ParityError, or it proves nothing. COLOSSAL_ALL_LAYOUTS=1 runs products of layouts that a fast
-// run leaves out.
+// The transformers of Stable Diffusion 3, FLUX and Open-Sora 2, whose words and patches attend to each other as one
+// sequence, under every layout against one process in fp64: losses, gradients, and weights after some steps. With
+// collectives off each case must fail with a ParityError, or it proves nothing. COLOSSAL_ALL_LAYOUTS=1 runs products of
+// layouts that a fast run leaves out.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "colossal/base/error.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/models/families/mmdit.h"
 #include "colossal/models/registry.h"
 #include "support/parity.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::mmdit_parity_test {
@@ -30,6 +34,14 @@ void both(ParityCase c) {
   EXPECT_THROW(check_parity(c), ParityError);
 }
 
+enum class Kind : uint8_t { Sd3, Flux, OpenSora };
+constexpr std::array kKinds{Kind::Sd3, Kind::Flux, Kind::OpenSora};
+
+models::ModelShape shape_of(Kind kind, int64_t words = 5) {
+  if (kind == Kind::OpenSora) return tiny_open_sora(words);
+  return kind == Kind::Flux ? tiny_flux(words) : tiny_sd3(words);
+}
+
 /// Returns the case with the fewest rows, two or more, that it can divide.
 ParityCase with_rows(ParityCase c) {
   const int64_t parts = c.data * parallel::batch_parts(c.tensor) * (c.pipeline.size > 1 ? c.pipeline.micro_batches : 1);
@@ -47,26 +59,58 @@ std::vector<TensorConfig> tensor_layouts() {
 
 TEST(Mmdit, EqualsSingleProcessInEveryTensorMode) {
   for (const TensorConfig& tensor : tensor_layouts())
-    for (const bool is_flux : {true, false}) {
-      if (!is_flux && !runs_all()) continue;
-      SCOPED_TRACE(name_of(tensor) + (is_flux ? "_flux" : "_sd3"));
-      ParityCase c = case_of(is_flux ? tiny_flux(4) : tiny_sd3(4));
+    for (const Kind kind : kKinds) {
+      if (kind != Kind::Flux && !runs_all()) continue;
+      if (kind == Kind::OpenSora && tensor.sequence && 18 % tensor.size != 0) continue;  // patches
+      SCOPED_TRACE(concat(name_of(tensor), "_", static_cast<int>(kind)));
+      ParityCase c = case_of(shape_of(kind, 4));
       c.tensor = tensor;
       both(with_rows(c));
     }
 }
 
+// Three frames of 2 x 3 patches.
+TEST(Mmdit, EqualsSingleProcessIfFeaturesOfClipsAreSplit) {
+  for (const TensorConfig& tensor :
+       {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 2, .sequence = true}}) {
+    ParityCase c = case_of(tiny_open_sora(4));
+    c.tensor = tensor;
+    EXPECT_NO_THROW(check_parity(with_rows(c))) << name_of(tensor);
+  }
+}
+
+/// Returns true for the modes in which a fast run checks a model.
+bool is_fast(Kind kind, const std::string& mode) {
+  if (kind == Kind::Sd3) return mode == "gather";
+  return kind == Kind::Flux ? mode == "ring" || mode == "usp" : mode == "ulysses";
+}
+
 // Five words do not divide: the first rank has more of them.
 TEST(Mmdit, EqualsSingleProcessInEverySequenceMode) {
   for (const SequenceConfig& sequences : sequence_modes())
-    for (const bool is_flux : {true, false}) {
-      const bool is_fast = is_flux ? sequences.mode == "ring" || sequences.mode == "usp" : sequences.mode == "gather";
-      if (!is_fast && !runs_all()) continue;
-      SCOPED_TRACE(sequences.mode + (is_flux ? "_flux" : "_sd3"));
-      ParityCase c = case_of(is_flux ? tiny_flux() : tiny_sd3());
+    for (const Kind kind : kKinds) {
+      if (!is_fast(kind, sequences.mode) && !runs_all()) continue;
+      SCOPED_TRACE(concat(sequences.mode, "_", static_cast<int>(kind)));
+      ParityCase c = case_of(shape_of(kind));
       c.sequences = sequences;
       both(c);
     }
+}
+
+// Neither the frames, nor their rows and columns, nor all 18 patches divide by four.
+TEST(Mmdit, EqualsSingleProcessIfRanksShareFrames) {
+  for (const char* mode : {"ring", "gather"}) {
+    ParityCase c = case_of(tiny_open_sora());
+    c.sequences = {.size = 4, .mode = mode};
+    EXPECT_NO_THROW(check_parity(c)) << mode;
+  }
+}
+
+TEST(Mmdit, HasNoAxesBetweenWhichRanksCouldSwitch) {
+  distributed::ParallelConfig config;
+  config.sequence = {.size = 2, .mode = "dsp"};
+  EXPECT_THAT(thrown_message([&] { distributed::check_attention_axes(config, tiny_open_sora(), "open-sora-2"); }),
+              testing::HasSubstr("open-sora-2 attends over one sequence of text and video; use ring or ulysses"));
 }
 
 // A caption of as many words as patches is divided as the patches are.
@@ -97,12 +141,14 @@ TEST(Mmdit, EqualsSingleProcessInProductsOfSequenceAndTensorModes) {
 }
 
 TEST(Mmdit, EqualsSingleProcessWithReplicasThatShardParameters) {
-  ParityCase c = case_of(tiny_flux(4));
-  c.data = 2;
-  c.tensor = {.size = 2};
-  c.zero = 3;
-  c.recompute = "block";
-  both(with_rows(c));
+  for (const Kind kind : {Kind::Flux, Kind::OpenSora}) {
+    ParityCase c = case_of(shape_of(kind, 4));
+    c.data = 2;
+    c.tensor = {.size = 2};
+    c.zero = 3;
+    c.recompute = "block";
+    both(with_rows(c));
+  }
 }
 
 TEST(Mmdit, EqualsSingleProcessInPipelines) {
@@ -112,6 +158,8 @@ TEST(Mmdit, EqualsSingleProcessInPipelines) {
   EXPECT_NO_THROW(check_parity(with_rows(c)));
   c.sequences = {.size = 2, .mode = "ulysses"};
   c.pipeline.schedule = "1f1b";
+  EXPECT_NO_THROW(check_parity(with_rows(c)));
+  c.shape = tiny_open_sora();
   EXPECT_NO_THROW(check_parity(with_rows(c)));
   c.shape = tiny_sd3(4);
   c.sequences = {};
@@ -130,12 +178,13 @@ TEST(Mmdit, FailsIfAStateIsLostBetweenStages) {
 }
 
 TEST(Mmdit, ChangesNoBitIfBlocksAreRecomputed) {
-  for (const char* recompute : {"selective", "block"}) {
-    ParityCase c = case_of(tiny_flux());
-    c.recompute = recompute;
-    c.bitwise = true;
-    check_parity(c);
-  }
+  for (const Kind kind : {Kind::Flux, Kind::OpenSora})
+    for (const char* recompute : {"selective", "block"}) {
+      ParityCase c = case_of(shape_of(kind));
+      c.recompute = recompute;
+      c.bitwise = true;
+      check_parity(c);
+    }
 }
 
 }  // namespace

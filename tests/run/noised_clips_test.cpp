@@ -128,6 +128,25 @@ TEST(NoisedClips, CompleteGivenFramesOfRowsThatAStepEncodes) {
     EXPECT_TRUE(at::allclose(complete.at(name), want.at(name), 1e-6, 1e-6)) << name;
 }
 
+TEST(NoisedClips, ShowGivenFramesThatAreNoised) {
+  NoisedOptions options = options_of(keys_of({}));
+  const at::Tensor noised = filled(options, 5).at(kNoised);
+  options = options_of(keys_of({.first = 1}));
+  options.noises_given = true;
+  const tensor::Batch batch = filled(options, 5);
+  EXPECT_TRUE(at::equal(batch.at(kNoised), noised)) << "as if none were given";
+  EXPECT_TRUE(at::equal(batch.at(kShown)[0].select(1, 0), clip().select(1, 0)));
+  EXPECT_TRUE(batch.at(kShown).narrow(2, 1, kFrames - 1).eq(0).all().item<bool>());
+  options.unencoded = 8;
+  tensor::Batch pixels = noised_batch(1, options);
+  Told ids = told();
+  ids.text = at::zeros({4}, at::kLong);
+  Noiser(options).fill(at::zeros_like(clip()), ids, 0, 5, pixels, 0);
+  const tensor::Batch complete = with_latents(pixels, clip().unsqueeze(0), told().text.unsqueeze(0));
+  for (const char* name : {kNoised, kTargets, kShown})
+    EXPECT_TRUE(at::allclose(complete.at(name), batch.at(name), 1e-6, 1e-6)) << name;
+}
+
 TEST(DiffusionKeys, ReadGivenFramesFromATable) {
   DiffusionKeys keys;
   ConfigDocument::parse("target = \"flow\"\ngiven_frames = { first = 0.1, random = 0.2 }", "x.toml").read(keys);

@@ -62,6 +62,7 @@ tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int
   if (own.reads_rate) batch.add("fps", {index.to(at::kDouble) * 4 + 8, {Dim::Row}});
   if (is_clip)
     batch.add("given", {at::arange(own.frames).eq(index.unsqueeze(1)).to(at::kLong), {Dim::Row, Dim::Other}});
+  if (own.noises_given) batch.add("shown", {random(sizes(own.channels), 600 + seed), picture});
   if (!own.masks_text) return batch;
   const int64_t tokens = batch.at("text").size(1);
   const at::Tensor words = index.remainder(tokens - 2) + 2;  // the other tokens of the captions are pads

@@ -58,6 +58,8 @@ models::ModelShape tiny_unet(int64_t groups = 4);
 /// A Stable Diffusion 3 and a FLUX of two blocks, for pictures of 2 x 4 patches and captions of `words`.
 models::ModelShape tiny_sd3(int64_t words = 5);
 models::ModelShape tiny_flux(int64_t words = 5);
+/// An Open-Sora 2 of two blocks, for clips of 3 frames of 3 x 5 cells, whose last patches are padded.
+models::ModelShape tiny_open_sora(int64_t words = 5);
 /// An STDiT3 for clips of 3 frames of 3 x 5 cells, whose last patches are padded.
 models::ModelShape tiny_stdit();
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");

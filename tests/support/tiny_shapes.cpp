@@ -267,6 +267,17 @@ models::ModelShape tiny_flux(int64_t words) {
   return shape;
 }
 
+models::ModelShape tiny_open_sora(int64_t words) {
+  models::ModelShape shape = tiny_flux(words);
+  shape.architecture = models::built_in().at("open-sora");
+  auto own = shape.own.as<models::MmditSizes>();
+  own.frames = 3, own.height = 3, own.width = 5;  // 2 x 3 patches, the last of which are padded
+  own.told_guidance = false;
+  shape.own = own;
+  shape.architecture->settle(shape);
+  return shape;
+}
+
 models::ModelShape tiny_stdit() {
   models::ModelShape shape{
       .architecture = models::built_in().at("stdit"),

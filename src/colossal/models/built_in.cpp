@@ -23,6 +23,7 @@ Registry built_in() {
       .add(unet_architecture())
       .add(sd3_architecture())
       .add(flux_architecture())
+      .add(open_sora_architecture())
       .add(stdit_architecture())
       .add(autoencoder_kl_architecture())
       .add(clip_text_architecture())

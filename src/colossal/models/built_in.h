@@ -64,6 +64,9 @@ Architecture unet_architecture();
 /// sequence; in FLUX's last blocks they share the layers.
 Architecture sd3_architecture();
 Architecture flux_architecture();
+/// The transformer of Open-Sora 2 (arXiv:2503.09642, models/families/mmdit.h): FLUX's with the patches of all frames of
+/// a clip as one sequence, and a layer that reads given frames.
+Architecture open_sora_architecture();
 /// STDiT3 (arXiv:2412.20404, models/families/stdit.h), which predicts the noise of a clip: blocks attend in turn among
 /// the places of a frame and among the frames of a place, and to a caption. Time and frame rate modulate them.
 Architecture stdit_architecture();

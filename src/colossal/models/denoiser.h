@@ -26,7 +26,10 @@
 // A model of clips may also read these. A batch may leave out all but the first:
 //
 //   fps        the frame rate of each row [B], in frames of pixels a second. Of a model with DenoiserSizes::reads_rate
-//   given      int64 [B, frames]: 1 = the frame is not noised, so the model treats it as one of time 0
+//   given      int64 [B, frames]: 1 = the frame is given. It is not noised, so the model treats it as one of time 0.
+//              For a model with DenoiserSizes::noises_given it is noised like the other frames
+//   shown      [B, C, frames, height, width]: the given frames as they are. The other frames of it are not read. Of a
+//              model with DenoiserSizes::noises_given; a batch with `given` must have it
 //   text_mask  int64 [B, text_tokens]: 1 = a token of the caption, 0 = a pad, which no layer reads. Of a model with
 //              DenoiserSizes::masks_text
 //   untold     int64 [B]: 1 = the row reads the model's own null text in place of its caption. Of such a model

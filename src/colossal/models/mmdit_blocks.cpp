@@ -18,17 +18,38 @@
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
+#include "colossal/nn/patches.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
 
 namespace colossal::models {
 
-ops::PictureSize mmdit_patches(const MmditSizes& own, const tensor::Batch& batch) {
+MmditGrid mmdit_grid(const MmditSizes& own, const tensor::Batch& batch) {
   const ops::PictureSize size = picture_size(batch);
-  return {size.height / own.patch, size.width / own.patch};
+  const nn::PatchShape patches = nn::patches_over({own.channels, size.height, size.width, own.patch, 0});
+  return {own.frames > 0 ? batch.at("noised").size(2) : 1, patches.rows(), patches.columns()};
 }
 
 int64_t mmdit_words(const tensor::Batch& batch) { return batch.at("text").size(1); }
+
+MmditPlaces::MmditPlaces(const MmditSizes& own, nn::Layers& make)
+    : own_(own), integers_(at::TensorOptions(make.parameters().options().device).dtype(at::kLong)) {}
+
+at::Tensor MmditPlaces::of(const tensor::Batch& batch) const {
+  const MmditGrid grid = mmdit_grid(own_, batch);
+  const int64_t words = mmdit_words(batch), axes = static_cast<int64_t>(own_.axes.size());
+  const std::scoped_lock lock(mutex_);
+  if (known_.defined() && known_words_ == words && known_grid_ == grid) return known_;
+  known_ = at::zeros({words + grid.count(), axes}, integers_);
+  const at::Tensor of_patches =
+      known_.narrow(0, words, grid.count()).view({grid.frames, grid.rows, grid.columns, axes});
+  of_patches.select(3, axes - 2).copy_(at::arange(grid.rows, integers_).unsqueeze(1));
+  of_patches.select(3, axes - 1).copy_(at::arange(grid.columns, integers_));
+  if (grid.frames > 1) of_patches.select(3, 0).copy_(at::arange(grid.frames, integers_).view({-1, 1, 1}));
+  known_words_ = words;
+  known_grid_ = grid;
+  return known_;
+}
 
 namespace mmdit {
 
@@ -64,17 +85,17 @@ class NormedHeads {
 /// The attention of words and patches as one sequence.
 class JointAttention {
  public:
-  JointAttention(const ModelShape& s, const std::string& name, nn::Layers& make)
+  JointAttention(const ModelShape& s, const std::string& name, std::shared_ptr<const MmditPlaces> places,
+                 nn::Layers& make)
       : own_(s.own.as<MmditSizes>()),
+        places_(std::move(places)),
         joint_(make),
-        attention_(make.attention(name, s.attention(), {.causal = false})),
-        integers_(at::TensorOptions(make.parameters().options().device).dtype(at::kLong)) {
+        attention_(make.attention(name, s.attention(), {.causal = false})) {
     for (const int64_t features : own_.axes) axes_.emplace_back(features, kTheta);
   }
 
   nn::JointSteps steps(const nn::ForwardContext& step) const {
-    const ops::PictureSize size = mmdit_patches(own_, *step.batch);
-    return joint_.steps(step, mmdit_words(*step.batch), size.pixels());
+    return joint_.steps(step, mmdit_words(*step.batch), mmdit_grid(own_, *step.batch).count());
   }
   /// Returns the attention of words and patches, for Layers::from_heads() of each.
   std::pair<nn::Inside, nn::Inside> forward(const nn::Heads& words, const nn::Heads& patches,
@@ -85,27 +106,15 @@ class JointAttention {
   }
   /// Returns the attention of heads of both.
   nn::Inside forward(nn::Heads heads, const nn::JointSteps& steps) const {
-    if (!axes_.empty()) nn::turn(heads, places(*steps.both.batch), axes_);
+    if (!axes_.empty()) nn::turn(heads, places_->of(*steps.both.batch), axes_);
     return attention_->forward(heads, steps.both);
   }
 
  private:
-  /// Returns the position of each token along each axis: words are at 0, patches in their row and column.
-  at::Tensor places(const tensor::Batch& batch) const {
-    const ops::PictureSize size = mmdit_patches(own_, batch);
-    const auto axes = static_cast<int64_t>(axes_.size());
-    at::Tensor all = at::zeros({mmdit_words(batch) + size.pixels(), axes}, integers_);
-    const at::Tensor of_patches =
-        all.narrow(0, mmdit_words(batch), size.pixels()).view({size.height, size.width, axes});
-    of_patches.select(2, axes - 2).copy_(at::arange(size.height, integers_).unsqueeze(1));
-    of_patches.select(2, axes - 1).copy_(at::arange(size.width, integers_));
-    return all;
-  }
-
   MmditSizes own_;
+  std::shared_ptr<const MmditPlaces> places_;
   nn::JointSequence joint_;
   std::unique_ptr<nn::Attention> attention_;
-  at::TensorOptions integers_;
   std::vector<ops::RotaryTable> axes_;  // empty = nothing turns
 };
 
@@ -148,11 +157,12 @@ class Stream {
 
 class DoubleBlock {
  public:
-  DoubleBlock(const ModelShape& s, const std::string& name, bool words_end, nn::Layers& make)
+  DoubleBlock(const ModelShape& s, const std::string& name, bool words_end,
+              const std::shared_ptr<const MmditPlaces>& places, nn::Layers& make)
       : words_end_(words_end),
         patches_(s, name + ".patches", false, make),
         words_(s, name + ".text", words_end, make),
-        attention_(s, name + ".attention", make) {}
+        attention_(s, name + ".attention", places, make) {}
 
   void forward(States& states, const nn::ForwardContext& step) const {
     at::Tensor &patches = states[kMmditHidden], &words = states[kMmditText];
@@ -174,11 +184,12 @@ class DoubleBlock {
 
 class SingleBlock {
  public:
-  SingleBlock(const ModelShape& s, const std::string& name, nn::Layers& make)
+  SingleBlock(const ModelShape& s, const std::string& name, const std::shared_ptr<const MmditPlaces>& places,
+              nn::Layers& make)
       : modulation_(make.modulation(name + ".modulation", s.hidden, 3)),
         norm_(plain_norm(s, name + ".norm", make)),
         heads_(s, name + ".attention", make),
-        attention_(s, name + ".attention", make),
+        attention_(s, name + ".attention", places, make),
         up_(make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = glorot(s.hidden, s.ffn)})),
         out_(make.from_heads(name + ".out", s.attention(),
                              {.deviation = glorot(s.hidden + s.ffn, s.hidden), .segments = {{s.ffn}}})) {}
@@ -207,7 +218,8 @@ class SingleBlock {
 
 }  // namespace mmdit
 
-Block make_mmdit_block(const ModelShape& s, int64_t index, nn::Layers& layers) {
+Block make_mmdit_block(const ModelShape& s, int64_t index, const std::shared_ptr<const MmditPlaces>& places,
+                       nn::Layers& layers) {
   const auto made = [&](const auto& block) {
     const std::vector<int> writes =
         index + 1 == s.layers ? std::vector<int>{kMmditHidden} : std::vector{kMmditHidden, kMmditText};
@@ -216,8 +228,8 @@ Block make_mmdit_block(const ModelShape& s, int64_t index, nn::Layers& layers) {
   };
   const std::string name = concat("blocks.", index);
   if (index >= s.layers - s.own.as<MmditSizes>().single)
-    return made(std::make_shared<const mmdit::SingleBlock>(s, name, layers));
-  return made(std::make_shared<const mmdit::DoubleBlock>(s, name, index + 1 == s.layers, layers));
+    return made(std::make_shared<const mmdit::SingleBlock>(s, name, places, layers));
+  return made(std::make_shared<const mmdit::DoubleBlock>(s, name, index + 1 == s.layers, places, layers));
 }
 
 }  // namespace colossal::models

@@ -87,6 +87,7 @@ struct DenoiserSizes {
   const char* shift = "";                  ///< rule of diffusion.shift = "auto" (noise::automatic_shift())
   bool reads_rate = false;                 ///< it reads the field `fps`
   bool masks_text = false;  ///< it reads the fields `text_mask` and `untold`: pads are not read, and it has a null text
+  bool noises_given = false;  ///< given frames are noised like the others, and it reads them clean in the field `shown`
 };
 
 /// A model with attention: over what its blocks attend.

@@ -167,12 +167,29 @@ at::Tensor LinearModule::theirs(const at::Tensor& outputs) const {
   return at::empty_like(outputs).index_copy_(0, at::tensor(order, at::kLong), outputs);
 }
 
+namespace {
+
+/// Returns true if a tensor of the folder has rows of several of our matrices, of which it would be one module.
+bool joins_matrices(const std::vector<nn::ExternalName>& names) {
+  std::map<std::string, std::string> owners;  // first parameter with rows of a tensor, by the tensor
+  return std::any_of(names.begin(), names.end(), [&](const nn::ExternalName& name) {
+    return name.ours.ends_with(".weight") &&
+           std::any_of(name.parts.begin(), name.parts.end(), [&](const nn::ExternalRows& part) {
+             return owners.emplace(part.name, name.ours).first->second != name.ours;
+           });
+  });
+}
+
+}  // namespace
+
 std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape) {
   const bool is_drawn = !shape.architecture->hugging_face.names;
   const auto& names = is_drawn ? shape.architecture->diffusers.names : shape.architecture->hugging_face.names;
   if (!names) return {};
   try {
-    return names(shape);
+    std::vector<nn::ExternalName> all = names(shape);
+    if (joins_matrices(all)) all.clear();
+    return all;
   } catch (const Error&) {  // such as a GPT-2 with experts
     if (shape.part<models::MixtureSizes>().experts == 0) throw;
     return {};
@@ -207,15 +224,20 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
   for (const nn::Parameter* stack : declared.stacks) linear_.push_back(module_of_stack(*stack, names));
   if (!draws(shape)) return;
   const std::set<const nn::Parameter*> wrapped(declared.wrapped.begin(), declared.wrapped.end());
+  const size_t first = linear_.size();
   for (const Rows& one : rows) {
     const bool is_text = one.tensor.starts_with(models::kOfTextEncoder);  // has embeddings alone outside its blocks
     if (is_text || wrapped.contains(one.parameter) || !is_merged_layer(one)) continue;
+    if (linear_.size() > first && linear_.back().name == module_of(one.tensor)) {
+      add_rows(linear_.back(), one);
+      continue;
+    }
     LinearModule module = module_of_rows(one);
     module.part.name.clear();
     module.between_blocks = module.only_merged = true;
-    simplify_order(module);
     linear_.push_back(std::move(module));
   }
+  for (size_t i = first; i < linear_.size(); ++i) simplify_order(linear_[i]);
 }
 
 std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<std::string>& patterns,

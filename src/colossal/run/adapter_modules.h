@@ -61,7 +61,7 @@ struct LinearModule {
 };
 
 /// Returns the names of the tensors of the architecture's folder, of transformers or of diffusers; nothing if it has
-/// none, or none for mixtures of this shape.
+/// none, none for mixtures of this shape, or a tensor with rows of several of our matrices (Open-Sora 2).
 std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape);
 
 /// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, or

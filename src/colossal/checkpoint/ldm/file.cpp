@@ -65,7 +65,7 @@ bool has_names(const std::string& path, const std::string& begin) {
 /// Returns true for a file with the transformer of Stable Diffusion 3.
 bool has_joint_blocks(const std::string& path) { return has_names(path, concat(kLdmDenoiser, "joint_blocks.")); }
 
-/// Returns true for a file with the transformer of Stable Diffusion 3 or of FLUX.
+/// Returns true for a file with the transformer of Stable Diffusion 3, of FLUX or of Open-Sora 2.
 bool has_transformer(const std::string& path) {
   return has_joint_blocks(path) || has_names(path, concat(kLdmDenoiser, "double_blocks.")) ||
          has_names(path, "double_blocks.");
@@ -156,8 +156,32 @@ json flux_config(const LdmShapes& shapes) {
   return config;
 }
 
+/// Returns the keys of Open-Sora's MMDiTConfig.
+json open_sora_config(const LdmShapes& shapes) {
+  const char* patches = "img_in.weight";
+  const std::string block = "double_blocks.0.";
+  const int64_t hidden = shapes.size(patches, 0), in = shapes.size(patches, 1),
+                head_dim = std::max<int64_t>(1, shapes.size(block + "img_attn.norm.query_norm.scale", 0)),
+                of_frame = head_dim / 8, of_mask = std::max<int64_t>(1, shapes.size("cond_in.weight", 1) - in);
+  const auto ffn = static_cast<double>(shapes.size(block + "img_mlp.0.weight", 0));
+  return {{"model_type", "MMDiT"},
+          {"in_channels", in},
+          {"patch_size", std::llround(std::sqrt(of_mask))},
+          {"vec_in_dim", shapes.size("vector_in.in_layer.weight", 1)},
+          {"context_in_dim", shapes.size("txt_in.weight", 1)},
+          {"hidden_size", hidden},
+          {"mlp_ratio", ffn / static_cast<double>(std::max<int64_t>(1, hidden))},
+          {"num_heads", hidden / head_dim},
+          {"depth", shapes.count("double_blocks.", ".img_mod.lin.weight")},
+          {"depth_single_blocks", shapes.count("single_blocks.", ".modulation.lin.weight")},
+          {"axes_dim", {of_frame, (head_dim - of_frame) / 2, (head_dim - of_frame) / 2}},
+          {"guidance_embed", shapes.has("guidance_in.in_layer.weight")},
+          {"fused_qkv", shapes.has(block + "img_attn.qkv.weight")}};
+}
+
 json joint_config(const LdmPart& part) {
   const LdmShapes shapes(part);
+  if (shapes.has("cond_in.weight")) return open_sora_config(shapes);
   return shapes.has("pos_embed.pos_embed") ? sd3_config(shapes) : flux_config(shapes);
 }
 

@@ -29,12 +29,13 @@ std::optional<LdmPart> ldm_part(const std::string& path);
 /// Returns true if the file has tensors of the part. A scheduler has none.
 bool has_ldm_part(const LdmPart& part);
 
-/// Returns the config.json that the folder of a part of diffusers or transformers has. Sizes follow from the shapes of
-/// tensors. What these do not show is that of Stable Diffusion 1.5, and for a UNet with linear projections that of 2.1:
-/// heads, activation, and the size of pictures. Heads of Stable Diffusion 3 have 64 features; of a head of FLUX an
-/// eighth of the features turns by frame, and as many of the others by row as by column. The scheduler of 1.5 is PNDM
-/// with predicted noise, that of 2.1 DDIM with target v, or if the file counts 875,000 steps, as that of the base model
-/// of 2 does, with predicted noise.
+/// Returns the config.json that the folder of a part of diffusers or transformers has, and for the transformer of
+/// Open-Sora 2 that of its family (models/families/mmdit.h). Sizes follow from the shapes of tensors. What these do not
+/// show is that of Stable Diffusion 1.5, and for a UNet with linear projections that of 2.1: heads, activation, and the
+/// size of pictures. Heads of Stable Diffusion 3 have 64 features; of a head of FLUX or Open-Sora 2 an eighth of the
+/// features turns by frame, and as many of the others by row as by column. The scheduler of 1.5 is PNDM with predicted
+/// noise, that of 2.1 DDIM with target v, or if the file counts 875,000 steps, as that of the base model of 2 does,
+/// with predicted noise.
 /// Errors ("ldm"): a part whose tensors are not in the file.
 nlohmann::json ldm_config(const LdmPart& part);
 

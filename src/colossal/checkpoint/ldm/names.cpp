@@ -50,6 +50,8 @@ std::string unet_name(const std::string& name, int64_t layers) {
   if (take(rest, "middle_block.2.")) return "mid_block.resnets.1." + resnet_of_unet(rest);
   return renamed(name, {{"time_embed.0.", "time_embedding.linear_1."},
                         {"time_embed.2.", "time_embedding.linear_2."},
+                        {"label_emb.0.0.", "add_embedding.linear_1."},
+                        {"label_emb.0.2.", "add_embedding.linear_2."},
                         {"out.0.", "conv_norm_out."},
                         {"out.2.", "conv_out."}});
 }
@@ -135,6 +137,7 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names) {
     if (const int64_t doubles = count_after(names, concat(begin, "double_blocks.")); doubles > 0) {
       sizes.double_blocks = doubles;
       sizes.denoiser = begin;
+      sizes.reads_given = std::find(names.begin(), names.end(), concat(begin, "cond_in.weight")) != names.end();
     }
   sizes.text_blocks = count_after(names, concat(kOpenClip, "transformer.resblocks."));
   return sizes;
@@ -144,6 +147,7 @@ std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes)
   std::string rest = name;
   if (take(rest, sizes.denoiser)) {
     if (sizes.joint_blocks > 0) return sd3_places(rest, sizes.joint_blocks);
+    if (sizes.reads_given) return {{kTransformerPart, rest}};
     if (sizes.double_blocks > 0) return flux_places(rest);
     return {{kUnetPart, unet_name(rest, sizes.unet_layers)}};
   }

@@ -23,7 +23,8 @@ struct LdmSizes {
   int64_t vae_levels = 0;     ///< levels of the VAE
   int64_t text_blocks = 0;    ///< blocks of OpenCLIP; 0 = the text encoder is CLIP-L
   int64_t joint_blocks = 0;   ///< blocks of the transformer of Stable Diffusion 3; 0 = another denoiser
-  int64_t double_blocks = 0;  ///< double blocks of FLUX; 0 = another denoiser
+  int64_t double_blocks = 0;  ///< double blocks of FLUX or Open-Sora 2; 0 = another denoiser
+  bool reads_given = false;   ///< the denoiser reads given frames, so it is that of Open-Sora 2
   /// Names of the denoiser begin with it; "" in FLUX's own files
   std::string denoiser = "model.diffusion_model.";
   std::string vae = "first_stage_model.";  ///< names of the VAE begin with it; "" in some files of a VAE
@@ -51,8 +52,8 @@ struct LdmPlace {
 /// Returns the places of a tensor: one, several for matrices that the file has in one, or none for tensors that no part
 /// uses. These are averages of weights (model_ema), tables of noise, losses, and what Stable Diffusion 2 does not use
 /// of OpenCLIP: its last block and projection. A name of a part that has no counterpart in diffusers keeps its form, so
-/// that an import shows it as unexpected. The matrices of the VAE's attention are convolutions [C, C, 1, 1] in the file
-/// and [C, C] in the folder.
+/// that an import shows it as unexpected. Open-Sora 2, which is no model of diffusers, keeps all names. The matrices of
+/// the VAE's attention are convolutions [C, C, 1, 1] in the file and [C, C] in the folder.
 std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes);
 
 }  // namespace colossal::checkpoint

@@ -10,21 +10,18 @@
 #include "colossal/models/denoiser.h"
 #include "colossal/models/initial_deviations.h"
 #include "colossal/models/mmdit_blocks.h"
+#include "colossal/models/mmdit_patches.h"
 #include "colossal/models/modulated_end.h"
 #include "colossal/models/number_embedder.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/models/vector_embedder.h"
-#include "colossal/nn/features.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/joint_sequence.h"
-#include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/modulation.h"
 #include "colossal/nn/patches.h"
-#include "colossal/nn/sinusoids.h"
 #include "colossal/nn/tokens.h"
-#include "colossal/nn/vector.h"
 
 namespace colossal::models {
 
@@ -44,10 +41,20 @@ void MmditSizes::fields(Fields& f) {
              kMaxSize);
   f.flag("head_norms", head_norms, "norms of queries and keys");
   f.flag("told_guidance", told_guidance, "the model is told the strength of guidance");
+  f.integer("frames", frames, "frames",
+            "frames of the clips or their latents; other batches may have others; 0 = "
+            "pictures",
+            0, kMaxCells);
 }
 
 MmditSizes flux_sizes() {
   return {.text_tokens = 512, .pooled = 768, .single = 38, .table = 0, .axes = {16, 56, 56}, .head_norms = true};
+}
+
+MmditSizes open_sora_sizes() {
+  MmditSizes own = flux_sizes();
+  own.frames = 33, own.height = 72, own.width = 128;
+  return own;
 }
 
 namespace mmdit {  // a namespace of its own, because every family has functions of these names
@@ -58,8 +65,8 @@ Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes:
 
 void check(const ModelShape& s, const MmditSizes& own) {
   for (const auto& [name, side] : {std::pair{"height", own.height}, {"width", own.width}}) {
-    require(side % own.patch == 0, "model", name, " must be divisible by patch: got ", side, ", patch ", own.patch,
-            "; nearest: ", std::max<int64_t>(1, (side + own.patch / 2) / own.patch) * own.patch);
+    require(own.frames > 0 || side % own.patch == 0, "model", name, " must be divisible by patch: got ", side,
+            ", patch ", own.patch, "; nearest: ", std::max<int64_t>(1, (side + own.patch / 2) / own.patch) * own.patch);
     require(own.table == 0 || side / own.patch <= own.table, "model", name, " must have at most the ", own.table,
             " patches of the table of positions: got ", side / own.patch, "; set model.table");
   }
@@ -69,6 +76,11 @@ void check(const ModelShape& s, const MmditSizes& own) {
   require(own.axes.empty() || (own.axes.size() >= 2 && turned == s.head_dim), "model",
           "axes must have the features of a head, ", s.head_dim,
           ", in at least two parts, the last of row and column: got ", at::IntArrayRef(own.axes), "; set model.axes");
+  require(own.frames == 0 || own.axes.size() == 3, "model",
+          "axes of a model of clips must be those of frame, row and column: got ", at::IntArrayRef(own.axes),
+          "; set model.axes");
+  require(own.frames == 0 || own.table == 0, "model", "a model of clips must have no table of positions: got ",
+          own.table, " patches; set model.table = 0");
   require(own.single < s.layers, "model", "single must leave a double block: got ", own.single, " of ", s.layers,
           " layers; set model.single");
   require(s.dropout == 0, "model", "an MMDiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
@@ -76,7 +88,7 @@ void check(const ModelShape& s, const MmditSizes& own) {
 
 /// Returns the preset of the autoencoder whose latents have that many channels.
 const char* vae_of(const MmditSizes& own) {
-  if (own.channels == 3) return "";
+  if (own.channels == 3 || own.frames > 0) return "";
   if (own.channels < 16) return "autoencoder-kl-tiny";
   return own.table > 0 ? "autoencoder-kl-sd3" : "autoencoder-kl-flux";
 }
@@ -86,23 +98,29 @@ void settle(ModelShape& s) {
   refuse_free_heads(s, "an MMDiT");
   const auto own = s.own.as<MmditSizes>();
   check(s, own);
-  s.positions = own.height / own.patch * (own.width / own.patch);
-  s.set(AttentionAxes{.sequence = "text and picture"});
+  const nn::PatchShape patches = nn::patches_over({own.channels, own.height, own.width, own.patch, 0});
+  const bool is_clip = own.frames > 0;
+  s.positions = std::max<int64_t>(own.frames, 1) * patches.count();
+  s.set(AttentionAxes{.sequence = is_clip ? "text and video" : "text and picture"});
   s.set(DenoiserSizes{.channels = own.channels,
                       .height = own.height,
                       .width = own.width,
                       .patch = own.patch,
                       .outputs = own.channels,
                       .text = own.text,
-                      .side = own.patch,
+                      .side = is_clip ? 1 : own.patch,
                       .target = "flow",
                       .guidance = own.told_guidance ? 3.5
+                                  : is_clip         ? 7.5
                                   : own.single > 0  ? 1.0
                                                     : 7.0,
                       .vae = vae_of(own),
                       .text_tokens = own.text_tokens,
                       .pooled = own.pooled,
-                      .told_guidance = own.told_guidance});
+                      .told_guidance = own.told_guidance,
+                      .frames = own.frames,
+                      .shift = is_clip ? "open-sora-2" : "",
+                      .noises_given = is_clip});
 }
 
 /// The sum of the vectors of the time, of the strength of guidance and of the whole caption.
@@ -128,68 +146,6 @@ class Conditioning {
   NumberEmbedder of_time_;
   VectorEmbedder of_text_;
   std::unique_ptr<NumberEmbedder> of_guidance_;  // null = the model is not told
-};
-
-/// The patches of the noised picture, with a table of positions those of its middle.
-class Patches {
- public:
-  Patches(const ModelShape& s, nn::Layers& make)
-      : own_(s.own.as<MmditSizes>()),
-        part_(make.field_part()),
-        tokens_(make.own_tokens()),
-        features_(make.features(s.hidden, nn::Place::Outside)),
-        dtype_(make.parameters().options().dtype) {
-    const int64_t side = own_.patch, inputs = own_.channels * side * side;
-    // a convolution in folders of models with a table, and a matrix in others
-    std::vector<int64_t> sizes{s.hidden, inputs};
-    if (own_.table > 0) sizes = {s.hidden, own_.channels, side, side};
-    weight_ = make.vector("patches.weight", sizes, {.init = nn::Init::normal(glorot(inputs, s.hidden)), .decay = true});
-    bias_ = make.vector("patches.bias", {s.hidden}, {});
-    if (own_.table > 0) make_table(s.hidden, make.parameters());
-  }
-
-  at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
-    const ops::PictureSize size = picture_size(batch);
-    const auto own = [&, tokens = tokens_(step).sequence](const at::Tensor& x, int64_t dim) {
-      return tokens.of(x, dim, "sequence");
-    };
-    const at::Tensor patches = nn::cut_patches(part_(batch.field("noised"), step).to(dtype_),
-                                               {own_.channels, size.height, size.width, own_.patch, 0});
-    const at::Tensor x = nn::linear(own(patches, 1), weight_->value().flatten(1), bias_->value());
-    if (!table_.defined()) return x;
-    const nn::Range here = features_->here();
-    return x + own(middle(mmdit_patches(own_, batch)), 0).narrow(1, here.first, here.size);
-  }
-
- private:
-  /// The table counts the patches of the pictures for which the model is made, whatever its side.
-  void make_table(int64_t hidden, nn::Parameters& parameters) {
-    const int64_t side = own_.table;
-    table_ = parameters.buffer("positions", tensor::ShardSpec::whole({side * side, hidden}), dtype_).value;
-    if (!table_.defined()) return;  // another stage of a pipeline has it
-    const at::Tensor indices = at::arange(side, at::TensorOptions(table_.device()).dtype(at::kDouble));
-    const at::Tensor places = indices / (static_cast<double>(side) / static_cast<double>(own_.height / own_.patch));
-    table_.copy_(nn::picture_positions(places, places, hidden));
-  }
-
-  /// Returns the rows of the table for a picture, [patches, H].
-  at::Tensor middle(const ops::PictureSize& size) const {
-    const int64_t side = own_.table;
-    require(size.height <= side && size.width <= side, "model", "a picture must have at most ", side, " x ", side,
-            " patches, as the table of positions has: got ", size.height, " x ", size.width);
-    return table_.view({side, side, -1})
-        .narrow(0, (side - size.height) / 2, size.height)
-        .narrow(1, (side - size.width) / 2, size.width)
-        .flatten(0, 1);
-  }
-
-  MmditSizes own_;
-  nn::FieldPart part_;
-  nn::OwnTokens tokens_;
-  std::shared_ptr<const nn::Features> features_;
-  at::ScalarType dtype_;
-  std::unique_ptr<nn::Vector> weight_, bias_;
-  at::Tensor table_;  // [table * table, H]; undefined = the model has none
 };
 
 /// The words of the caption, as tokens of the model.
@@ -226,7 +182,7 @@ std::vector<State> states_of(const MmditSizes& own, int64_t hidden) {
                    return {step.batch->rows(), count(*step.batch), hidden};
                  }};
   };
-  return {tokens("hidden", [own](const tensor::Batch& batch) { return mmdit_patches(own, batch).pixels(); }),
+  return {tokens("hidden", [own](const tensor::Batch& batch) { return mmdit_grid(own, batch).count(); }),
           tokens("text", mmdit_words),
           {.name = "condition",
            .dims = {Dim::Row, Dim::Feature},
@@ -241,19 +197,22 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   model.fields = {"noised", "times", "text", "pooled"};
   if (own.told_guidance) model.fields.emplace_back("guidance");
   model.states = states_of(own, s.hidden);
-  const auto patches = std::make_shared<const Patches>(s, layers);
+  const auto patches = std::make_shared<const MmditPatches>(s, layers);
   const auto words = std::make_shared<const Words>(s, layers);
   const auto conditioning = std::make_shared<const Conditioning>(s, layers);
   const auto embed = [=](States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
     states[kMmditHidden] = patches->forward(batch, step);
-    states[kMmditText] = words->forward(batch, mmdit_patches(own, batch).pixels(), step);
+    states[kMmditText] = words->forward(batch, mmdit_grid(own, batch).count(), step);
     states[kMmditCondition] = conditioning->forward(batch, step);
   };
   model.embed = Embed({kMmditHidden, kMmditText, kMmditCondition}, embed);
-  for (int64_t i = 0; i < s.layers; ++i) model.blocks.push_back(make_mmdit_block(s, i, layers));
+  const auto places = own.axes.empty() ? nullptr : std::make_shared<const MmditPlaces>(own, layers);
+  for (int64_t i = 0; i < s.layers; ++i) model.blocks.push_back(make_mmdit_block(s, i, places, layers));
   const auto end = std::make_shared<const ModulatedEnd>(layers, s.hidden, own.patch * own.patch * own.channels);
-  const auto norm = [end](States& states, const nn::ForwardContext& step) {
-    states[kMmditHidden] = end->forward(states[kMmditHidden], states[kMmditCondition], step);
+  const auto norm = [=](States& states, const nn::ForwardContext& step) {
+    const at::Tensor y = end->forward(states[kMmditHidden], states[kMmditCondition], step);
+    const int64_t frames = mmdit_grid(own, *step.batch).frames;
+    states[kMmditHidden] = own.frames > 0 ? y.unflatten(1, {frames, -1}).transpose(1, 2) : y;
   };
   model.norm = models::Block({kMmditHidden, kMmditCondition}, {kMmditHidden}, norm);
   return model;
@@ -293,6 +252,18 @@ std::vector<Preset> flux_presets() {
           {"flux-schnell", sized(flux_sizes(), 57, 24, 128)}};
 }
 
+/// Returns Open-Sora 2, and a toy of its form for small clips of pixels.
+std::vector<Preset> open_sora_presets() {
+  MmditSizes toy = open_sora_sizes();
+  toy.frames = 8, toy.height = toy.width = 16;
+  toy.channels = 3, toy.patch = 4;
+  toy.text = toy.pooled = 64;
+  toy.text_tokens = 77;
+  toy.single = 2;
+  toy.axes = {8, 12, 12};
+  return {{"open-sora-2-tiny", sized(toy, 3, 4, 32)}, {"open-sora-2", sized(open_sora_sizes(), 57, 24, 128)}};
+}
+
 }  // namespace mmdit
 
 Architecture sd3_architecture() {
@@ -323,6 +294,16 @@ Architecture flux_architecture() {
                         .names = flux_diffusers_names,
                         .from_json = flux_from_diffusers,
                         .to_json = flux_to_diffusers}};
+}
+
+Architecture open_sora_architecture() {
+  return {.name = "open-sora",
+          .own = open_sora_sizes(),
+          .presets = mmdit::open_sora_presets(),
+          .make = mmdit::make,
+          .task = mmdit::task,
+          .settle = mmdit::settle,
+          .hugging_face = open_sora_folder()};
 }
 
 }  // namespace colossal::models

@@ -198,6 +198,7 @@ nlohmann::json to_diffusers(const ModelShape& shape, const char* class_name, Key
   check_written(shape.ffn == 4 * shape.hidden, "ffn", concat("4 * hidden, ", 4 * shape.hidden), shape.ffn);
   check_written(shape.norm_epsilon == kEpsilon, "norm_epsilon", kEpsilon, shape.norm_epsilon);
   auto own = shape.own.as<MmditSizes>();
+  check_written(own.frames == 0, "frames", 0, own.frames);
   nlohmann::json j{{"_class_name", class_name}, {"_diffusers_version", "0.42.1"}};
   FolderKeys k(j);
   ModelShape written = shape;

@@ -86,6 +86,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .sizes = sizes.sizes,
               .told_guidance = sizes.told_guidance,
               .id_tokens = tokens_of(sizes),
+              .noises_given = sizes.noises_given,
               .shift = sizes.shift,
               .factor = pipeline_.factor,
               .patch = sizes.patch};
@@ -225,6 +226,9 @@ void DiffusionObjective::check(const tensor::Batch& batch) const {
   const at::Tensor given = batch.find(kGiven);
   require(!given.defined() || given.sizes() == at::IntArrayRef({noised.size(0), noised.size(2)}), "data",
           "given must be [B, frames]: got ", given.defined() ? given.sizes() : at::IntArrayRef());
+  const at::Tensor shown = batch.find(kShown);
+  require(!shown.defined() || shown.sizes() == noised.sizes(), "data", "shown must have the sizes of noised, ",
+          noised.sizes(), ": got ", shown.defined() ? shown.sizes() : at::IntArrayRef());
   for (const char* name : {kTimes, kWeights, kLevels})
     require(batch.at(name).dim() == 1, "data", name, " must be [B]: got ", batch.at(name).sizes());
   if (trains_text_encoder_) {

@@ -78,6 +78,7 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   batch.add(kTimes, {at::zeros({rows}, numbers), {Dim::Row}});
   if (o.has_rate) batch.add(kRate, {at::zeros({rows}, numbers), {Dim::Row}});
   if (o.gives_frames()) batch.add(kGiven, {at::zeros({rows, o.frames}, whole), {Dim::Row, Dim::Other}});
+  if (o.gives_frames() && o.noises_given) batch.add(kShown, {at::zeros(sizes, numbers), dims});
   if (o.text > 0 && o.tells_ids())
     for (size_t i = 0; i < o.id_tokens.size(); ++i)
       batch.add(models::caption_part_name(kIds, i), {at::zeros({rows, o.id_tokens[i]}, whole), {Dim::Row, Dim::Other}});
@@ -115,18 +116,19 @@ tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents
   std::vector<int64_t> of_row(static_cast<size_t>(latents.dim()), 1);
   of_row.front() = -1;
   const at::Tensor given = batch.find(kGiven);
+  const bool noises_given = batch.find(kShown).defined();
+  const auto is_given = [&] { return given.to(latents.options()).view({given.size(0), 1, -1, 1, 1}); };
   const auto add_signal = [&](const char* name, int64_t which) {
     const tensor::Field& noise = batch.field(name);
     at::Tensor factors = batch.at(kSignals).select(1, which).to(latents.options()).view(of_row);
-    if (given.defined() && which == 0) {  // given frames are the latent itself
-      const at::Tensor is_given = given.to(latents.options()).view({given.size(0), 1, -1, 1, 1});
-      factors = factors * is_given.eq(0) + is_given;
-    }
+    if (given.defined() && !noises_given && which == 0)  // given frames are the latent itself
+      factors = factors * is_given().eq(0) + is_given();
     const at::Tensor mixed = factors * latents + noise.tensor.to(latents.device());
     complete = complete.with(name, {mixed.to(at::kFloat), noise.dims});
   };
   add_signal(kNoised, 0);
   add_signal(kTargets, 1);
+  if (noises_given) complete = complete.with(kShown, {(latents * is_given()).to(at::kFloat), batch.field(kShown).dims});
   if (batch.find(kPictures).defined())
     complete = complete.with(kPictures, {latents.to(at::kFloat), batch.field(kPictures).dims});
   return complete;
@@ -173,8 +175,11 @@ void Noiser::tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64
 void Noiser::give_frames(const at::Tensor& clip, uint64_t own_seed, tensor::Batch& batch, int64_t row) const {
   const at::Tensor given = given_frames(options_.keys.given_frames, clip.size(1), own_seed);
   batch.at(kGiven).select(0, row).copy_(given);
-  const at::Tensor noised = batch.at(kNoised).select(0, row);
-  noised.copy_(at::where(given.ne(0).view({1, -1, 1, 1}), clip, noised));
+  const at::Tensor is_given = given.ne(0).view({1, -1, 1, 1}), noised = batch.at(kNoised).select(0, row);
+  if (options_.noises_given)
+    batch.at(kShown).select(0, row).copy_(clip * is_given);
+  else
+    noised.copy_(at::where(is_given, clip, noised));
 }
 
 void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, uint64_t own_seed, tensor::Batch& batch,

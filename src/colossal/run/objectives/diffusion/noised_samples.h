@@ -22,6 +22,8 @@
 // Clips are fp32 [B, C, T, h, w] in place of [B, C, h, w]. Models of clips may have further fields (models/denoiser.h):
 //   fps        fp32 [B]: the frame rate
 //   given      int64 [B, T]: 1 = the frame is not noised and leaves the loss; with [diffusion] given_frames
+//   shown      fp32 [B, C, T, h, w]: the given frames as they are, the others 0; of a model for which given frames are
+//              noised, too (models::DenoiserSizes::noises_given)
 //   text_mask  int64 [B, tokens]: 1 = a token of the caption, 0 = a pad
 //   untold     int64 [B]: 1 = the caption was dropped; the text is then still that of the caption
 //
@@ -53,7 +55,7 @@ inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "cl
                       kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures",
                       kPixels[] = "pixels", kIds[] = "ids", kSampleNoise[] = "sample_noise", kSignals[] = "signals",
                       kRate[] = "fps", kGiven[] = "given", kTextMask[] = "text_mask", kUntold[] = "untold",
-                      kPooled[] = "pooled", kSizes[] = "sizes", kGuidance[] = "guidance";
+                      kPooled[] = "pooled", kSizes[] = "sizes", kGuidance[] = "guidance", kShown[] = "shown";
 
 /// Options of NoisedSamples.
 struct NoisedOptions {
@@ -70,6 +72,7 @@ struct NoisedOptions {
   int64_t frames = 0;          ///< of a clip, as the model reads it; 0 = pictures
   bool has_rate = false;       ///< true = the field "fps"
   bool masks_text = false;     ///< true = the fields "text_mask" and "untold"
+  bool noises_given = false;   ///< true = given frames are noised, too, and the field "shown" has them as they are
   int64_t pooled = 0;          ///< features of the pooled state of a caption; 0 = none
   int64_t sizes = 0;           ///< numbers of the field "sizes"; 0 = none
   bool told_guidance = false;  ///< true = the field "guidance"
@@ -130,7 +133,7 @@ class Noiser {
   Drawn draw(double uniform, const at::Tensor& picture) const;
   /// Writes what the row is told of its caption or class.
   void tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64_t row) const;
-  /// Puts the clean frames in place of the noised ones that are given in this row.
+  /// Writes which frames are given in this row, and puts them in place of the noised ones, or into the field "shown".
   void give_frames(const at::Tensor& clip, uint64_t own_seed, tensor::Batch& batch, int64_t row) const;
 
   NoisedOptions options_;
