@@ -98,7 +98,8 @@ TEST(PipelineAdapters, GoToTheTextEncoderThatTheyName) {
   const AdapterModules of_text(text), of_unet(unet);
   for (const std::string prefix :
        {"text_encoder.text_model.encoder.layers.0.self_attn.q_proj", "text_encoder.encoder.layers.0.self_attn.q_proj",
-        "lora_te_text_model_encoder_layers_0_self_attn_q_proj"}) {
+        "lora_te_text_model_encoder_layers_0_self_attn_q_proj",
+        "lora_te1_text_model_encoder_layers_0_self_attn_q_proj"}) {
     const LinearModule& q = of_text.linear().at(
         of_text.selected("adapter.targets", {"text_model.encoder.layers.0.self_attn.q_proj"}, {}).at(0));
     const PeftFolder folder = PeftFolder::of_pipeline(
@@ -107,6 +108,18 @@ TEST(PipelineAdapters, GoToTheTextEncoderThatTheyName) {
     EXPECT_EQ(adapters_of_part(folder, of_text, text).size(), 1u) << prefix;
     EXPECT_TRUE(adapters_of_part(folder, of_unet, unet).empty());
   }
+}
+
+// No pipeline has a second one yet.
+TEST(PipelineAdapters, RefuseThoseOfASecondTextEncoder) {
+  const models::ModelShape text = shape_of("clip-text-tiny"), unet = shape_of("sdxl-tiny");
+  const PeftFolder folder =
+      PeftFolder::of_pipeline({.rank = 1, .alpha = 1}, {{"lora_te2_text_model_encoder_layers_0_self_attn_q_proj",
+                                                         {.a = at::ones({1, 64}), .b = at::ones({64, 1}), .rank = 1}}});
+  EXPECT_TRUE(has_text_adapters(folder));
+  EXPECT_TRUE(adapters_of_part(folder, AdapterModules(unet), unet).empty()) << "of another part";
+  EXPECT_THAT(test::thrown_message([&] { adapters_of_part(folder, AdapterModules(text), text); }),
+              HasSubstr("got lora_te2_text_model_encoder_layers_0_self_attn_q_proj without one"));
 }
 
 TEST(PipelineAdapters, MayHaveMagnitudesOfLinearLayersAlone) {

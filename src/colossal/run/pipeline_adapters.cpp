@@ -12,6 +12,7 @@
 #include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
+#include "colossal/checkpoint/ldm/module_names.h"
 #include "colossal/checkpoint/peft/pipeline_file.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/registry.h"
@@ -24,8 +25,14 @@ using checkpoint::PeftLayer;
 
 constexpr const char *kTextPart = models::kOfTextEncoder, *kTextModel = "text_model.";
 
+/// Kohya's prefix of the first of several text encoders.
+constexpr const char* kKohyaFirstText = "lora_te1_";
+
+/// Returns true for a layer of a text encoder, the first one or a further one.
 bool is_text(const std::string& name) {
-  return name.starts_with(kTextPart) || name.starts_with(checkpoint::kKohyaText);
+  const std::vector<const char*> prefixes{kTextPart,       "text_encoder_2.", "text_encoder_3.", checkpoint::kKohyaText,
+                                          kKohyaFirstText, "lora_te2_",       "lora_te3_"};
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* prefix) { return name.starts_with(prefix); });
 }
 
 std::string with_underscores(std::string name) {
@@ -33,23 +40,61 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
+/// A module, and the outputs of a layer of a file that it has.
+struct ModulePiece {
+  size_t module;
+  checkpoint::LdmRows rows{};
+};
+using ModulePieces = std::map<std::string, std::vector<ModulePiece>>;  // by the name of a layer in a file
+
+/// Adds the names of kohya for the layers of makers' files, of which several modules may have rows.
+void add_makers_names(const AdapterModules& modules, ModulePieces& names) {
+  std::vector<std::string> all;
+  std::map<std::string, size_t> indices;
+  for (const LinearModule& module : modules.linear()) {
+    indices.emplace(module.name, all.size());
+    all.push_back(module.name);
+  }
+  for (const auto& [module, places] : checkpoint::ldm_modules(all)) {
+    std::vector<ModulePiece>& pieces = names[checkpoint::kKohyaModel + with_underscores(module)];
+    if (!pieces.empty()) continue;  // both programs call it so
+    for (const checkpoint::LdmPlace& place : places) pieces.push_back({indices.at(place.name), place.rows});
+  }
+}
+
+/// Returns the adapter of some outputs of a layer. Their A is the same.
+PeftLayer piece_of(PeftLayer layer, const checkpoint::LdmRows& rows, const std::string& name) {
+  if (rows == checkpoint::LdmRows{}) return layer;
+  const int64_t all = layer.b.size(0), parts = rows.swapped ? 2 : rows.of;
+  require(all % parts == 0 && !layer.magnitude.defined(), "adapter", "the adapter of ", printable(name),
+          " must have outputs of ", parts, " equal parts and no magnitudes: got ", all,
+          layer.magnitude.defined() ? " with magnitudes" : "", "; it belongs to another base");
+  layer.b =
+      rows.swapped ? layer.b.roll(all / 2, 0) : layer.b.narrow(0, all / parts * rows.first, all / parts * rows.count);
+  return layer;
+}
+
 /// The modules of a model by each name that files have for them.
-std::map<std::string, size_t> modules_by_name(const AdapterModules& modules, const models::ModelShape& shape) {
-  std::map<std::string, size_t> names;
+ModulePieces modules_by_name(const AdapterModules& modules, const models::ModelShape& shape) {
+  ModulePieces names;
   const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
   for (size_t i = 0; i < modules.linear().size(); ++i) {
     std::string module = modules.linear()[i].name;
     const bool is_within = module.starts_with(kTextPart);  // a denoiser
     if (is_within) module.erase(0, std::string(kTextPart).size());
     if (draws && !is_within) {
-      names[module] = names[concat(shape.architecture->diffusers.part, ".", module)] = i;
-      names[checkpoint::kKohyaModel + with_underscores(module)] = i;
+      for (const std::string& name : {module, concat(shape.architecture->diffusers.part, ".", module),
+                                      checkpoint::kKohyaModel + with_underscores(module)})
+        names[name] = {{i}};
       continue;
     }
-    names[kTextPart + module] = names[checkpoint::kKohyaText + with_underscores(module)] = i;
+    for (const std::string& name : {kTextPart + module, checkpoint::kKohyaText + with_underscores(module),
+                                    kKohyaFirstText + with_underscores(module)})
+      names[name] = {{i}};
     // folders of some versions lack this word
-    if (module.starts_with(kTextModel)) names[kTextPart + module.substr(std::string(kTextModel).size())] = i;
+    if (module.starts_with(kTextModel)) names[kTextPart + module.substr(std::string(kTextModel).size())] = {{i}};
   }
+  if (draws) add_makers_names(modules, names);
   return names;
 }
 
@@ -79,7 +124,7 @@ std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder
                                             const models::ModelShape& shape) {
   const bool draws = shape.part<models::DenoiserSizes>().channels > 0,
              has_both = models::text_encoder_blocks(shape) > 0;
-  const std::map<std::string, size_t> names = modules_by_name(modules, shape);
+  const ModulePieces names = modules_by_name(modules, shape);
   std::vector<FolderAdapter> adapters;
   std::vector<std::string> unknown;
   for (const auto& [name, layer] : folder.layers()) {
@@ -91,11 +136,13 @@ std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder
     }
     const double root =
         folder.config().root_scale ? std::sqrt(static_cast<double>(layer.rank)) : static_cast<double>(layer.rank);
-    adapters.push_back({found->second, fitted(layer, name, modules.linear()[found->second]), layer.scale * root});
+    for (const auto& [module, rows] : found->second)
+      adapters.push_back(
+          {module, fitted(piece_of(layer, rows, name), name, modules.linear()[module]), layer.scale * root});
   }
   if (unknown.empty()) return adapters;
   std::vector<std::string> known;
-  for (const auto& [name, index] : names) known.push_back(name);
+  for (const auto& [name, pieces] : names) known.push_back(name);
   throw Error("adapter", concat("adapters must be of layers of the model: got ", join(unknown), " without one",
                                 did_you_mean(unknown.front(), known), "; they belong to another base"));
 }

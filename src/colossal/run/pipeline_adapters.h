@@ -15,7 +15,9 @@ namespace colossal::run {
 
 /// Returns the adapters of a folder with is_of_pipeline() that belong to the model of `shape`: a model that draws, a
 /// text encoder, or the first with the second within it. Adapters of the other parts of a pipeline are left out. Names
-/// without the prefix of a part belong to the model that draws.
+/// without the prefix of a part belong to the model that draws. Kohya's names may be those of diffusers or of makers'
+/// files (checkpoint/ldm/module_names.h); the adapter of a matrix that a file has in one for several modules is split
+/// by its rows, and its A is that of each. A text encoder has the adapters of a pipeline's first one.
 /// Errors ("adapter"): layers that no part has, all listed; a layer of another size, which belongs to another base.
 std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
                                             const models::ModelShape& shape);

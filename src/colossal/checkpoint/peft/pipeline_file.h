@@ -11,6 +11,10 @@
 //   lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.lora_up.weight       [out, r]
 //   lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.alpha                []
 //
+// For SDXL, Stable Diffusion 3 and FLUX they keep the names of the makers' files, which have several matrices in one:
+//
+//   lora_unet_double_blocks_0_img_attn_qkv.lora_down.weight                                   [r, in]
+//
 //   const checkpoint::PeftFolder adapters = checkpoint::read_pipeline_file("loras/moon.safetensors");
 //   for (const auto& [name, layer] : adapters.layers()) ...      // names with the prefix, as the file has them
 #pragma once
