@@ -1,5 +1,5 @@
-// The parts of a pipeline beside the model that draws: the encoders of captions and the autoencoder. Each rank has their
-// weights whole. Ranks that pass the same pictures to the autoencoder can share their rows.
+// The parts of a pipeline beside the model that draws: the encoders of captions, and the autoencoder. Each rank has
+// their weights whole. Ranks that pass the same pictures to the autoencoder can share their rows.
 //
 //   PipelineParts parts(source, world, device, {}, program);
 //   const tensor::Batch told = parts.told("a red circle", /*clip_skip=*/0);     // text [1, 77, features]
@@ -46,9 +46,9 @@ class PipelineParts {
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const PartsLoading& loading,
                 const run::Program& program);
 
-  /// Returns what the model reads of a caption, on the host, in one row: models::joined_captions(), or `ids` for a model
-  /// that has its text encoder within it. Words that an encoder does not read become a notice. Requires: the pipeline
-  /// reads text. Errors: those of models::read_caption().
+  /// Returns what the model reads of a caption, on the host, in one row: models::joined_captions(), or `ids` for a
+  /// model that has its text encoder within it. Words that an encoder does not read become a notice.
+  /// Requires: the pipeline reads text. Errors: those of models::read_caption().
   tensor::Batch told(const std::string& caption, int64_t clip_skip);
   /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
   /// they are. `in_tiles`: approximately, as diffusers' tiling (models/autoencoder_tiles.h), on each rank alone.
