@@ -82,11 +82,11 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .frames = sizes.frames,
               .has_rate = sizes.reads_rate,
               .masks_text = sizes.masks_text,
+              .noises_given = sizes.noises_given,
               .pooled = sizes.pooled,
               .sizes = sizes.sizes,
               .told_guidance = sizes.told_guidance,
               .id_tokens = tokens_of(sizes),
-              .noises_given = sizes.noises_given,
               .shift = sizes.shift,
               .factor = pipeline_.factor,
               .patch = sizes.patch};
