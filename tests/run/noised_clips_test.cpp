@@ -138,11 +138,12 @@ TEST(NoisedClips, ShowGivenFramesThatAreNoised) {
   EXPECT_TRUE(at::equal(batch.at(kShown)[0].select(1, 0), clip().select(1, 0)));
   EXPECT_TRUE(batch.at(kShown).narrow(2, 1, kFrames - 1).eq(0).all().item<bool>());
   options.unencoded = 8;
+  options.id_tokens = {4};
   tensor::Batch pixels = noised_batch(1, options);
   Told ids = told();
-  ids.text = at::zeros({4}, at::kLong);
+  ids.caption = models::told_batch(at::zeros({1, 4}, at::kLong)).with(kTextMask, told().caption.field(kTextMask));
   Noiser(options).fill(at::zeros_like(clip()), ids, 0, 5, pixels, 0);
-  const tensor::Batch complete = with_latents(pixels, clip().unsqueeze(0), told().text.unsqueeze(0));
+  const tensor::Batch complete = with_latents(pixels, clip().unsqueeze(0), told().caption);
   for (const char* name : {kNoised, kTargets, kShown})
     EXPECT_TRUE(at::allclose(complete.at(name), batch.at(name), 1e-6, 1e-6)) << name;
 }
