@@ -162,7 +162,8 @@ TEST(BenchDiffusion, PrintsRowsThatAgreeWithTheFormulas) {
     EXPECT_EQ(row["sent"], row["formula"]) << row;
     EXPECT_GT(row["sent"], 0) << row;
   }
-  EXPECT_THAT(modes, ::testing::ElementsAre("rows", "tensor", "guidance", "rows"));
+  EXPECT_THAT(modes, ::testing::ElementsAre("rows", "tensor", "guidance", "dsp", "ulysses", "ring", "rows", "dsp",
+                                            "ulysses", "ring"));
   ASSERT_EQ(result["left_out"].size(), 2U);
   EXPECT_THAT(result["left_out"][0].get<std::string>(),
               HasSubstr("3 ranks, tensor: left out: parallel.tensor.size must divide"));

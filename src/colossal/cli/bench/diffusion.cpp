@@ -32,7 +32,9 @@ constexpr const char* kDiffusionLegend =
     "of "
     "norms, keys and\nvalues, and the picture. Tensor: a pass of a UNet whose layers are cut (1d) sums one hidden "
     "state a "
-    "ResNet\nand three a transformer. Guidance: a drawing step gathers the predictions of both passes.\n";
+    "ResNet\nand three a transformer. Guidance: a drawing step gathers the predictions of both passes. Dsp, ulysses "
+    "and "
+    "ring: a\nforward pass of two blocks of an STDiT, whose ranks split the places of its frames.\n";
 
 /// The UNet of all rows.
 constexpr const char* kPreset = "sd-1.5-tiny";
@@ -62,7 +64,12 @@ struct Mode {
   const char* name;
   std::vector<DiffusionRow> (*rows)(int64_t ranks);
 };
-constexpr Mode kModes[] = {{"rows", rows_mode}, {"tensor", tensor_mode}, {"guidance", guidance_mode}};
+constexpr Mode kModes[] = {{"rows", rows_mode},
+                           {"tensor", tensor_mode},
+                           {"guidance", guidance_mode},
+                           {"dsp", [](int64_t ranks) { return two_axes_mode(ranks, "dsp"); }},
+                           {"ulysses", [](int64_t ranks) { return two_axes_mode(ranks, "ulysses"); }},
+                           {"ring", [](int64_t ranks) { return two_axes_mode(ranks, "ring"); }}};
 
 }  // namespace
 
