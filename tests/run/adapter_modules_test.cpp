@@ -50,6 +50,7 @@ std::vector<std::string> tiny_presets() {
   std::vector<std::string> tiny;
   for (const std::string& name : models::built_in().preset_names())
     if (name.find("tiny") != std::string::npos) tiny.push_back(name);
+  std::erase(tiny, "patch-discriminator-tiny");  // it has convolutions alone
   return tiny;
 }
 

@@ -26,6 +26,7 @@ Registry built_in() {
       .add(open_sora_architecture())
       .add(stdit_architecture())
       .add(autoencoder_kl_architecture())
+      .add(patch_discriminator_architecture())
       .add(clip_text_architecture())
       .add(bert_architecture())
       .add(t5_architecture());

@@ -74,6 +74,9 @@ Architecture stdit_architecture();
 /// decodes them, with convolutions, GroupNorms and one attention at the smallest size. Its blocks pass on hidden states
 /// of the sizes of their level, and the moments of the latent.
 Architecture autoencoder_kl_architecture();
+/// The discriminator of patches (PatchGAN, arXiv:1611.07004, models/families/patch_discriminator.h), which trains
+/// together with an autoencoder: convolutions and GroupNorms end in a score for each patch of a picture.
+Architecture patch_discriminator_architecture();
 /// The text transformer of CLIP (arXiv:2103.00020, models/families/clip_text.h), which reads captions for a denoiser:
 /// pre-norm blocks, a causal mask, learned positions, and an optional projection of one token's state.
 Architecture clip_text_architecture();
