@@ -1,6 +1,7 @@
 #include "colossal/distributed/distributed_model.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -289,6 +290,30 @@ void DistributedModel::train_one(const nn::ForwardContext& micro_batch, const Re
   const std::vector<nn::ForwardContext> steps = ready(training_, std::vector<nn::ForwardContext>{micro_batch});
   const at::Tensor lost = stage_function(training_, steps, loss)(0, 0, {}).front();
   torch::autograd::backward({lost}, {at::ones_like(lost)});
+}
+
+std::pair<at::Tensor, at::Tensor> DistributedModel::field_gradient(const nn::ForwardContext& micro_batch,
+                                                                   const std::string& name, const ResultOf& losses,
+                                                                   double scale) {
+  require(cuts_.size() == 2, "pipeline", "the gradient of a field needs one pipeline stage with all layers: got ",
+          cuts_.size() - 1, " stages");
+  const at::AutoGradMode with_gradients(true);
+  nn::ForwardContext step = ready(training_, micro_batch);
+  const tensor::Field& field = step.batch->field(name);
+  require(at::isFloatingType(field.tensor.scalar_type()), "data",
+          "a field must have floating point numbers for a gradient: got ", name, " of ",
+          at::toString(field.tensor.scalar_type()));
+  const at::Tensor leaf = field.tensor.detach().requires_grad_();
+  const tensor::Batch batch = step.batch->with(name, {leaf, field.dims, field.ignored, field.stays_whole});
+  const std::vector<nn::ForwardContext> steps{nn::step_of(batch, std::move(step))};
+  const at::Tensor lost = stage_function(training_, steps, losses)(0, 0, {}).front();
+  require(lost.dim() == 1 && lost.size(0) == batch.rows(), "model",
+          "the gradient of a field needs one loss for each of ", batch.rows(), " rows: got ", lost.sizes());
+  require(lost.requires_grad(), "model", "the losses must depend on the field ", name,
+          ": got losses without a gradient");
+  // The engine of autograd runs only the nodes between the losses and the field, so parameters get no gradients.
+  const auto gradient = torch::autograd::grad({lost.sum() * scale}, {leaf});
+  return {lost.detach(), gradient.at(0)};
 }
 
 std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::ForwardContext>& micro_batches,

@@ -75,6 +75,14 @@ class DistributedModel {
   /// afterwards, so that it can be recorded (tensor/graph.h). Errors ("pipeline"): a rank that does not have all
   /// layers.
   void train_one(const nn::ForwardContext& micro_batch, const ResultOf& loss);
+  /// Runs forward and backward of one micro-batch for the gradient of its field `field` alone. `losses` returns one
+  /// loss for each row, [B]. Returns these losses, and the derivative of their sum * `scale` with respect to the field,
+  /// with the field's sizes and dtype. No parameter gets a gradient, so a frozen model has such passes too. Blocks are
+  /// not recomputed. It does not end the pass.
+  /// Errors ("pipeline"): a rank that does not have all layers. "data": a field that has no floating point numbers.
+  ///                      "model": losses of other sizes; losses that do not depend on the field.
+  std::pair<at::Tensor, at::Tensor> field_gradient(const nn::ForwardContext& micro_batch, const std::string& field,
+                                                   const ResultOf& losses, double scale = 1);
   /// Runs forward only. Returns the results of `result`, one per micro-batch, on the last-stage ranks of pipe 0
   /// (schedule/schedule.h), and an empty list on other ranks. Advances the cache of the step (nn::Decoding).
   std::vector<at::Tensor> forward(const std::vector<nn::ForwardContext>& micro_batches, const ResultOf& result);

@@ -150,6 +150,27 @@ class Engine : public Resumable {
   /// if the rows divide, the micro-batches are the same as in training; otherwise there is one. Communication: as the
   /// layers and the pipeline. Errors: as train_step(), before any communication.
   std::vector<at::Tensor> forward(const tensor::Batch& batch, const Loss& result, const std::string& model = "");
+  /// The losses of rows and their gradient, on the device.
+  struct FieldGradient {
+    at::Tensor losses;    ///< of each row, [B]
+    at::Tensor gradient;  ///< of their sum with respect to the field, with its sizes and dtype
+  };
+  /// Returns the gradient of a field of the batch, such as a picture that a critic judges. A loss of another model may
+  /// take it as a constant. `losses` returns the loss of each row, [rows of the micro-batch]:
+  ///
+  ///   const auto judged = [](const models::Model&, const models::States& end, const nn::ForwardContext&) {
+  ///     return -end[0].mean({1, 2});
+  ///   };
+  ///   const auto [losses, gradient] = engine->gradient_of(fake, "images", judged, "critic");
+  ///
+  /// Runs forward and backward without dropout, in the micro-batches of training if the rows divide. Parameters get no
+  /// gradients, and blocks are not recomputed.
+  /// Communication: parameters under ZeRO, in forward and in backward: see memory::ChunkStore.
+  /// Errors ("training"): a model that ranks divide ("pipeline", "sequence" or "tensor"). Errors of
+  ///                      DistributedModel::field_gradient(). All of them but those of losses are thrown before any
+  ///                      communication.
+  FieldGradient gradient_of(const tensor::Batch& batch, const std::string& field, const Loss& losses,
+                            const std::string& model = "");
   /// Clips, updates and counts the step. The gradient norm covers all models together. Then calls
   /// models::Model::end_step of each model that had passes, with the reports of its layers (nn/reports.h) from all
   /// micro-batches since zero_grad(). The names of rows of a model with a name start with that name:
