@@ -9,6 +9,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/run/objectives/reconstruction/adversarial.h"
 #include "colossal/run/objectives/reconstruction/reconstruction_objective.h"
 #include "support/thrown_message.h"
 
@@ -25,7 +26,7 @@ models::ModelShape shape_of(const std::vector<std::string>& own = {}) {
 
 ReconstructionObjective objective_of(ReconstructionKeys keys, ReconstructionDataKeys data = {},
                                      const models::ModelShape& shape = shape_of()) {
-  return {Config(), OwnTables({{kReconstruction, keys}}, data), shape};
+  return {Config(), OwnTables({{kReconstruction, keys}, {kDiscriminator, DiscriminatorKeys()}}, data), shape};
 }
 
 at::Tensor waves(double a, double b, const std::vector<int64_t>& sizes) {
@@ -137,6 +138,40 @@ TEST(Reconstruction, HasTheGradientsOfFiniteDifferences) {
   EXPECT_GT(checked, 40);
 }
 
+TEST(Reconstruction, AddsTheJudgementOfADiscriminator) {
+  const ReconstructionObjective objective = objective_of({.l1 = 2, .kl = 0.5, .gan = 3});
+  const tensor::Batch plain = batch_of().with(kCounts, {at::tensor({1.f, 0.f}), {tensor::Dim::Row}, /*ignored=*/0});
+  const at::Tensor losses = at::tensor({.7, .4}, at::kDouble), gradient = waves(.9, .3, {2, 3, 8, 8});
+  const nn::ForwardContext step = nn::step_of(judged(plain, losses, gradient));
+  const auto gradient_of = [&](const nn::ForwardContext& step, double* value) {
+    models::States end = ends();
+    end[0].requires_grad_();
+    const at::Tensor loss = objective.loss({}, end, step);
+    loss.backward();
+    *value = number(loss);
+    return end[0].grad();
+  };
+  double with = 0, without = 0;
+  const at::Tensor added = gradient_of(step, &with) - gradient_of(nn::step_of(not_judged(plain)), &without);
+  EXPECT_EQ(number(objective_of({.l1 = 2, .kl = 0.5}).loss({}, ends(), nn::step_of(plain))), without);
+  EXPECT_NEAR(with - without, 3 * .7, 1e-12) << "rows that do not count add nothing";
+  const at::Tensor wanted = 3 * gradient.flatten(2).transpose(1, 2);
+  EXPECT_TRUE(at::allclose(added[0], wanted[0], 0, 1e-14));
+  EXPECT_EQ(number(added[1].abs().max()), 0);
+  EXPECT_EQ(number(objective.evaluate({}, ends(), nn::step_of(plain))[0]), without);
+  EXPECT_THAT(test::thrown_message([&] { objective.loss({}, ends(), nn::step_of(plain)); }),
+              HasSubstr("batches that a discriminator judged"));
+  EXPECT_EQ(objective.example(2).at(kAdversarialGradient).sizes(), at::IntArrayRef({2, 3, 8, 8}));
+}
+
+TEST(Reconstruction, HasTheHingeLossOfADiscriminator) {
+  const models::States end{at::tensor({.5, -3., 2., -.25}, at::kDouble).view({2, 2, 1})};
+  const nn::ForwardContext step = nn::step_of(batch_of());
+  EXPECT_TRUE(at::allclose(generator_losses({}, end, step), at::tensor({1.25, -.875}, at::kDouble)));
+  EXPECT_NEAR(number(discriminator_loss(true)({}, end, step)), (.5 + 4 + 0 + 1.25) / 4, 1e-14);
+  EXPECT_NEAR(number(discriminator_loss(false)({}, end, step)), (1.5 + 0 + 3 + .75) / 4, 1e-14);
+}
+
 LatentNoiseSamples samples_of(bool is_held_out, bool mirror = false) {
   const data::ShapeOptions shapes{
       .count = 40, .width = 8, .mean = {0.5, 0.5, 0.5}, .deviation = {0.5, 0.5, 0.5}, .held_out = is_held_out};
@@ -198,6 +233,11 @@ TEST(Reconstruction, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refused({}, {.size = {9, 8}}, shape_of()), HasSubstr("nearest: [10, 8]"));
   EXPECT_THAT(refused({}, {.size = {8}}, shape_of()), HasSubstr("a width and a height"));
   EXPECT_THAT(refused({.l1 = 0, .kl = 0}, {}, shape_of()), HasSubstr("set l1 = 1"));
+  EXPECT_THAT(refused({.lpips = 1}, {}, shape_of()), HasSubstr("lpips = 1 needs lpips_from"));
+  EXPECT_THAT(refused({.lpips_from = "x"}, {}, shape_of()), HasSubstr("lpips_from needs reconstruction.lpips above 0"));
+  EXPECT_THAT(refused({.lpips = 1, .lpips_from = "x"}, {.size = {16, 14}}, shape_of()),
+              HasSubstr("lpips needs pictures of at least 16 x 16 pixels"));
+  EXPECT_THAT(refused({.gan_start = 9}, {}, shape_of()), HasSubstr("gan_start needs reconstruction.gan above 0"));
   EXPECT_THAT(refused({}, {}, models::built_in().resolve({.name = "dit-tiny"})), HasSubstr("name an autoencoder"));
   const tensor::Batch batch = batch_of();
   const ReconstructionObjective objective = objective_of({});

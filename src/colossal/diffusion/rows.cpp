@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colossal/comm/agreement.h"
+#include "colossal/diffusion/adversarial_rule.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/drawing.h"
 #include "colossal/diffusion/drawn_class.h"
@@ -20,6 +21,7 @@
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
+#include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/resolve_shape.h"
 #include "colossal/train/engine.h"
@@ -146,6 +148,8 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
 run::Program with_diffusion(run::Program program) {
   const auto known = std::make_shared<const run::Program>(program);
   for (const run::ObjectiveRow& one : program.objectives.rows()) {
+    const bool reconstructs = !one.tables.empty() && one.tables.front().keys.holds<run::ReconstructionKeys>();
+    if (reconstructs && !one.step_rule) program.objectives.at(one.name).step_rule = make_adversarial_rule;
     if (one.samples || one.tables.empty() || !one.tables.front().keys.holds<run::DiffusionKeys>()) continue;
     program.objectives.at(one.name).samples = [known](train::Trainer& trainer, const run::ShowText&) {
       return samples_of(trainer, *known);

@@ -24,7 +24,8 @@ std::vector<DescribedTable> built_in_tables() {
           {kValue, ValueKeys{}, "ppo: the model of values"},
           {kDiffusion, DiffusionKeys{}, "models that draw pictures: noise levels, target and weights of the loss"},
           {kVae, VaeKeys{}, "what turns the pictures of a model that draws into latents and back"},
-          {kReconstruction, ReconstructionKeys{}, "models that encode and decode pictures: weights of the loss"}};
+          {kReconstruction, ReconstructionKeys{}, "models that encode and decode pictures: weights of the loss"},
+          {kDiscriminator, DiscriminatorKeys{}, "reconstruction.gan: the model that judges reconstructions"}};
 }
 
 std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {

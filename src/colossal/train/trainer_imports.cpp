@@ -23,7 +23,9 @@ void Trainer::import_weights(bool resumed) {
       import_originals(further.model.name);
       continue;
     }
-    if (further.source.is_preset && further.model.from.empty() && !resumed && is_first())
+    // A discriminator has no source with trained weights.
+    const bool may_have_weights = data_.objective.tables.text(further.model.name + ".from").has_value();
+    if (further.source.is_preset && further.model.from.empty() && may_have_weights && !resumed && is_first())
       options_.notices.push_back(concat(further.model.name, " starts from random weights of the preset ",
                                         further.source.path, "; set ", further.model.name,
                                         ".from to use trained ones"));

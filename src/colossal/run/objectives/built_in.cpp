@@ -33,7 +33,10 @@ Objectives built_in_objectives() {
        .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}},
        .make = make_diffusion,
        .models = diffusion_encoders},
-      {.name = kReconstruction, .tables = {{kReconstruction, ReconstructionKeys{}}}, .make = make_reconstruction}};
+      {.name = kReconstruction,
+       .tables = {{kReconstruction, ReconstructionKeys{}}, {kDiscriminator, DiscriminatorKeys{}}},
+       .make = make_reconstruction,
+       .models = reconstruction_models}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;
   for (ObjectiveRow& row : rows) {

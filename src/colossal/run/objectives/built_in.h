@@ -31,6 +31,9 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
 /// Makes the objective of models that encode and decode pictures (reconstruction/reconstruction_objective.h).
 std::unique_ptr<Objective> make_reconstruction(const Config& config, const OwnTables& tables,
                                                const models::ModelShape& shape);
+/// ObjectiveRow::models of that objective: with reconstruction.gan above 0 the discriminator.
+std::vector<FurtherModel> reconstruction_models(const Config& config, const OwnTables& tables,
+                                                const models::ModelShape& shape);
 /// Makes the objective that alignment.method names, which fine-tunes a language model on chats.
 std::unique_ptr<Objective> make_alignment(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape);

@@ -22,6 +22,14 @@ tensor::Batch latent_noise_batch(int64_t rows, const LatentNoiseOptions& o, at::
   return batch;
 }
 
+at::Tensor pixels_of(const at::Tensor& pictures, const at::Tensor& like) {
+  return pictures.to(like.device(), /*non_blocking=*/true).to(like.scalar_type()).flatten(2).transpose(1, 2);
+}
+
+at::Tensor counts_of(const at::Tensor& like, const nn::ForwardContext& step) {
+  return step.batch->at(kCounts).to(like.device(), /*non_blocking=*/true).to(like.scalar_type());
+}
+
 LatentNoiseSamples::LatentNoiseSamples(std::shared_ptr<const data::Samples> pictures, const LatentNoiseOptions& options)
     : pictures_(std::move(pictures)), options_(options) {}
 

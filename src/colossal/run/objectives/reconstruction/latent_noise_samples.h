@@ -5,6 +5,7 @@
 // Fields, B rows: "images" fp32 [B, C, H, W], pixels in [-1, 1]; "noise" fp32 [B, latent channels, h, w], standard
 // normal numbers; "counts" fp32 [B]: 1, or 0 in rows that only fill up the last batch of an evaluation.
 #pragma once
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::run {
 
@@ -30,6 +32,12 @@ struct LatentNoiseOptions {
 
 /// Returns a batch of those fields, zeros. `device` may be meta.
 tensor::Batch latent_noise_batch(int64_t rows, const LatentNoiseOptions& options, at::Device device = at::kCPU);
+
+/// Returns pictures [B, C, H, W] on the device and in the dtype of `like`, as pixels [B, H W, C].
+at::Tensor pixels_of(const at::Tensor& pictures, const at::Tensor& like);
+/// Returns 1 for each row of step.batch that counts and 0 for the others, [B], on the device and in the dtype of
+/// `like`.
+at::Tensor counts_of(const at::Tensor& like, const nn::ForwardContext& step);
 
 /// Adds noise to samples with the field "images", whose pixels are in [-1, 1]. Noise and mirror image are pure
 /// functions of (seed, epoch, sample).

@@ -9,6 +9,7 @@
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/run/objectives/built_in.h"
 #include "colossal/run/objectives/class_pictures.h"
+#include "colossal/run/objectives/reconstruction/adversarial.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/unused_keys.h"
 
@@ -30,18 +31,41 @@ void set_sides(const std::vector<int64_t>& size, LatentNoiseOptions& options) {
 
 /// Returns the pictures of the batch as the model reconstructs them, [B, pixels, channels].
 at::Tensor wanted_pixels(const at::Tensor& like, const nn::ForwardContext& step) {
-  const at::Tensor pictures = step.batch->at("images").to(like.device(), /*non_blocking=*/true);
-  return pictures.to(like.scalar_type()).flatten(2).transpose(1, 2);
+  return pixels_of(step.batch->at("images"), like);
 }
 
-/// Returns 1 for each row that counts and 0 for the others, [B].
-at::Tensor counts_of(const at::Tensor& like, const nn::ForwardContext& step) {
-  return step.batch->at(kCounts).to(like.device(), /*non_blocking=*/true).to(like.scalar_type());
+ops::PictureSize size_of_pictures(const nn::ForwardContext& step) {
+  const at::Tensor& images = step.batch->at("images");
+  return {images.size(2), images.size(3)};
+}
+
+/// Refuses keys that have no effect, or lack others.
+void check_terms(const ReconstructionKeys& keys, const DiscriminatorKeys& discriminator) {
+  require(keys.l1 > 0 || keys.kl > 0 || keys.lpips > 0, kReconstruction,
+          "l1, kl or lpips must be above 0: got 0 for all; set l1 = 1");
+  require(keys.lpips == 0 || !keys.lpips_from.empty(), kReconstruction, "lpips = ", keys.lpips,
+          " needs lpips_from, a folder with its weights: got none; set reconstruction.lpips_from, or lpips = 0");
+  refuse_unused_keys(kReconstruction, describe_config(keys), describe_config(ReconstructionKeys()),
+                     {{"lpips_from", keys.lpips > 0, "reconstruction.lpips above 0"},
+                      {"gan_start", keys.gan > 0, "reconstruction.gan above 0"}});
+  require(keys.gan > 0 || discriminator == DiscriminatorKeys(), kDiscriminator,
+          "the table needs reconstruction.gan above 0, without which it has no effect: got 0; leave [", kDiscriminator,
+          "] out, or set reconstruction.gan");
+}
+
+/// Refuses axes that would divide the discriminator, or the pictures that it judges.
+void check_axes(const distributed::ParallelConfig& parallel) {
+  for (const auto& [name, size] : {std::pair{"tensor", parallel.tensor.size},
+                                   {"sequence", parallel.sequence.size},
+                                   {"pipeline", parallel.pipeline.size},
+                                   {"expert", parallel.expert.size}})
+    require(size == 1, kReconstruction, "gan needs parallel.", name, ".size = 1, because a discriminator judges whole ",
+            "pictures of one stage: got ", size, "; use data, zero and the tiers of memory, or set gan = 0");
 }
 
 }  // namespace
 
-ReconstructionObjective::ReconstructionObjective(const Config&, const OwnTables& tables,
+ReconstructionObjective::ReconstructionObjective(const Config& config, const OwnTables& tables,
                                                  const models::ModelShape& shape)
     : keys_(tables.as<ReconstructionKeys>(kReconstruction)) {
   const models::AutoencoderSizes sizes = models::autoencoder_of(shape);
@@ -53,11 +77,19 @@ ReconstructionObjective::ReconstructionObjective(const Config&, const OwnTables&
               .factor = sizes.factor,
               .mirror = data.mirror};
   set_sides(data.size, options_);
-  require(keys_.l1 > 0 || keys_.kl > 0, "reconstruction", "l1 or kl must be above 0: got 0 for both; set l1 = 1");
+  check_terms(keys_, tables.as<DiscriminatorKeys>(kDiscriminator));
+  if (keys_.gan > 0) check_axes(config.parallel);
+  if (keys_.lpips == 0) return;
+  require(std::min(options_.width, options_.height) >= kLeastSideOfLpips && options_.channels == 3, kReconstruction,
+          "lpips needs pictures of at least ", kLeastSideOfLpips, " x ", kLeastSideOfLpips,
+          " pixels in 3 channels: got ", options_.width, " x ", options_.height, " in ", options_.channels,
+          "; set data.size, or lpips = 0");
+  lpips_.emplace(keys_.lpips_from);
 }
 
 OpenedData ReconstructionObjective::open(const DataRequest& request) const {
   const Config& config = request.config;
+  if (lpips_) lpips_->check();
   check_unused_data_keys(config.data, {.images = true});
   const bool are_there = data::parse_builtin_shapes(config.data.path) || data::PictureFolder::is_one(config.data.path);
   require(are_there, "data", "path must be \"builtin-shapes\", or a folder with pictures in folders: got ",
@@ -80,7 +112,13 @@ OpenedData ReconstructionObjective::open(const DataRequest& request) const {
 }
 
 tensor::Batch ReconstructionObjective::example(int64_t rows) const {
-  return latent_noise_batch(rows, options_, at::kMeta);
+  const tensor::Batch batch = latent_noise_batch(rows, options_, at::kMeta);
+  return keys_.gan > 0 ? not_judged(batch) : batch;
+}
+
+std::vector<std::string> ReconstructionObjective::added_fields() const {
+  if (keys_.gan == 0) return {};
+  return {kAdversarialLosses, kAdversarialGradient};
 }
 
 void ReconstructionObjective::check(const tensor::Batch& batch) const {
@@ -109,22 +147,28 @@ double ReconstructionObjective::weight(const tensor::Batch& batch) const {
 ReconstructionObjective::Terms ReconstructionObjective::terms(const models::States& end,
                                                               const nn::ForwardContext& step) const {
   const at::Tensor& pixels = end.at(models::AutoencoderStates::hidden);
-  const at::Tensor apart = pixels - wanted_pixels(pixels, step);
+  const at::Tensor wanted = wanted_pixels(pixels, step), apart = pixels - wanted;
   const std::vector<at::Tensor> moments = end.at(models::AutoencoderStates::moments).chunk(2, -1);
   const at::Tensor &mean = moments[0], &log_variance = moments[1];
   const at::Tensor divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum({1, 2}) / 2;
   const at::Tensor counts = counts_of(pixels, step);
-  return {.l1 = (apart * apart.detach().sign()).mean({1, 2}) * counts,  // in C++, abs cannot run on sizes alone
-          .kl = divergence / static_cast<double>(pixels.size(1) * pixels.size(2)) * counts};
+  Terms terms{.l1 = (apart * apart.detach().sign()).mean({1, 2}) * counts,  // in C++, abs cannot run on sizes alone
+              .kl = divergence / static_cast<double>(pixels.size(1) * pixels.size(2)) * counts};
+  if (lpips_) terms.lpips = lpips_->distance(pixels, wanted, size_of_pictures(step)) * counts;
+  return terms;
 }
 
 at::Tensor ReconstructionObjective::losses(const Terms& terms) const {
-  return keys_.l1 * terms.l1 + keys_.kl * terms.kl;
+  const at::Tensor sum = keys_.l1 * terms.l1 + keys_.kl * terms.kl;
+  return lpips_ ? sum + keys_.lpips * terms.lpips : sum;
 }
 
 at::Tensor ReconstructionObjective::loss(const models::Model&, const models::States& end,
                                          const nn::ForwardContext& step) const {
-  return losses(terms(end, step)).sum();
+  const at::Tensor sum = losses(terms(end, step)).sum();
+  if (keys_.gan == 0) return sum;
+  const at::Tensor& pixels = end.at(models::AutoencoderStates::hidden);
+  return sum + keys_.gan * (adversarial_losses(pixels, step) * counts_of(pixels, step)).sum();
 }
 
 at::Tensor ReconstructionObjective::evaluate(const models::Model&, const models::States& end,
@@ -134,7 +178,9 @@ at::Tensor ReconstructionObjective::evaluate(const models::Model&, const models:
   const at::Tensor error = (pixels.clamp(-1, 1) - wanted_pixels(pixels, step)).square().mean({1, 2});
   const at::Tensor decibels =
       (error.clamp_min(1e-12) / 4).log10() * -10 * counts_of(pixels, step);  // of pixels whose range is 2
-  return at::stack({losses(of_rows).sum(), of_rows.l1.sum(), of_rows.kl.sum(), decibels.sum()});
+  std::vector<at::Tensor> sums{losses(of_rows).sum(), of_rows.l1.sum(), of_rows.kl.sum(), decibels.sum()};
+  if (lpips_) sums.push_back(of_rows.lpips.sum());
+  return at::stack(sums);
 }
 
 std::vector<Metric> ReconstructionObjective::metrics(const std::vector<double>& sums, double weight) const {
@@ -147,7 +193,14 @@ std::vector<Metric> ReconstructionObjective::metrics(const std::vector<double>& 
                   .value = mean_of(sums.at(3), weight),
                   .unit = "dB",
                   .plot = "Held-out signal-to-noise ratio"});
+  if (lpips_)
+    rows.push_back({.name = "eval_lpips", .value = mean_of(sums.at(4), weight), .plot = plot, .legend = "LPIPS"});
   return rows;
+}
+
+std::vector<FurtherModel> reconstruction_models(const Config&, const OwnTables& tables, const models::ModelShape&) {
+  if (tables.as<ReconstructionKeys>(kReconstruction).gan == 0) return {};
+  return {{.name = kDiscriminator, .use = ModelUse::Trained}};
 }
 
 std::unique_ptr<Objective> make_reconstruction(const Config& config, const OwnTables& tables,
