@@ -28,7 +28,8 @@ class AdversarialRule final : public train::StepRule {
   train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
     const tensor::Batch batch = next();
     // Plans must know the larger steps of a run.
-    if (engine.steps_done() < start_ && !engine.device().is_meta()) return train::update(engine, run::not_judged(batch));
+    if (engine.steps_done() < start_ && !engine.device().is_meta())
+      return train::update(engine, run::not_judged(batch));
     engine.objective().check(batch);
     const tensor::Batch fakes = engine.with_result(batch, "images", reconstructions);
     const auto [losses, gradient] = engine.gradient_of(fakes, "images", run::generator_losses, run::kDiscriminator);

@@ -43,7 +43,7 @@ struct Preset {
 /// (tensor/flops.h). Pipelines are cut by these costs, and the reported share of the machine's peak is computed from
 /// them.
 struct Costs {
-  /// Layers before the blocks; for images it counts a gradient of the images, which no pass computes
+  /// Layers before the blocks; for images it counts a gradient of the images, which training does not compute
   double first = 0;
   std::vector<double> blocks;  ///< one per block
   double last = 0;             ///< final norm and head
