@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/models/not_finite.h"
@@ -26,6 +28,17 @@ at::Tensor as_cells(const at::Tensor& x) { return x.flatten(2).transpose(1, 2).c
 /// Returns hidden states [B, h w, C] as [B, C, h, w].
 at::Tensor as_channels(const at::Tensor& x, int64_t height, int64_t width) {
   return x.transpose(1, 2).unflatten(2, {height, width}).contiguous();
+}
+
+/// Returns a number for each channel of x [B, C, ...], in its dtype.
+at::Tensor of_channels(const std::vector<double>& numbers, const at::Tensor& x) {
+  require(x.dim() > 2 && x.size(1) == static_cast<int64_t>(numbers.size()), "model", "latents must be [B, ",
+          numbers.size(), ", ...]: got ", x.sizes());
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  sizes[1] = x.size(1);
+  const at::Tensor all = at::empty(sizes, at::TensorOptions(at::kDouble));
+  std::copy(numbers.begin(), numbers.end(), all.mutable_data_ptr<double>());
+  return all.to(x.options());
 }
 
 /// Returns the blocks that decode.
@@ -88,11 +101,15 @@ at::Tensor decoded(const Model& model, const at::Tensor& latents) {
 }
 
 at::Tensor latent_of(const AutoencoderSizes& sizes, const at::Tensor& sample) {
-  return (sample - sizes.shift) * sizes.scaling;
+  const at::Tensor scaled = (sample - sizes.shift) * sizes.scaling;
+  if (sizes.means.empty()) return scaled;
+  return (scaled - of_channels(sizes.means, sample)) / of_channels(sizes.deviations, sample);
 }
 
 at::Tensor sample_of(const AutoencoderSizes& sizes, const at::Tensor& latent) {
-  return latent / sizes.scaling + sizes.shift;
+  if (sizes.means.empty()) return latent / sizes.scaling + sizes.shift;
+  const at::Tensor scaled = latent * of_channels(sizes.deviations, latent) + of_channels(sizes.means, latent);
+  return scaled / sizes.scaling + sizes.shift;
 }
 
 }  // namespace colossal::models

@@ -17,6 +17,9 @@
 // States (AutoencoderStates): the hidden state, the moments [B, h w, 2 C] with the mean first and the log-variance in
 // [-30, 20], and the latent [B, h w, C], both in fp32 at least. At the end of the model the hidden state is the
 // reconstruction as pixels, [B, H W, 3], row by row and in fp32 at least, and the moments are those of the encoder.
+//
+// Autoencoders of clips (models/autoencoder_clips.h) have the same fields and states of clips [B, C, T, H, W], frame by
+// frame, and take pictures as clips of one frame.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -52,9 +55,11 @@ at::Tensor decoded(const Model& model, const at::Tensor& latents);
 /// Returns the name of the first part of the decoder whose numbers are not finite; "" = all are (models/not_finite.h).
 std::string not_finite_in_decoder(const Model& model, const at::Tensor& latents);
 
-/// Returns the latent that a denoiser reads for a sample: (sample - shift) * scaling.
+/// Returns the latent that a denoiser reads for a sample [B, C, ...]: (sample - shift) * scaling, from which the mean of
+/// its channel is subtracted and which is divided by its deviation, if the sizes have them. Errors ("model"): other
+/// channels.
 at::Tensor latent_of(const AutoencoderSizes& sizes, const at::Tensor& sample);
-/// Returns the sample to decode for a latent of a denoiser: latent / scaling + shift.
+/// Returns the sample to decode for a latent of a denoiser: the reverse.
 at::Tensor sample_of(const AutoencoderSizes& sizes, const at::Tensor& latent);
 
 }  // namespace colossal::models

@@ -27,6 +27,8 @@ Registry built_in() {
       .add(stdit_architecture())
       .add(autoencoder_kl_architecture())
       .add(patch_discriminator_architecture())
+      .add(hunyuan_video_vae_architecture())
+      .add(open_sora_vae_architecture())
       .add(clip_text_architecture())
       .add(bert_architecture())
       .add(t5_architecture());

@@ -101,7 +101,8 @@ struct NormGroupSizes {
   int64_t groups = 0;  ///< of each norm; 0 = the model has no such norm
 };
 
-/// A model that encodes pictures as latents and decodes latents as pictures (models/autoencoder.h).
+/// A model that encodes pictures as latents and decodes latents as pictures (models/autoencoder.h), or clips
+/// (models/autoencoder_clips.h).
 struct AutoencoderSizes {
   int64_t channels = 0;           ///< of a latent; 0 = another kind of model
   int64_t factor = 1;             ///< pixels of a side for each cell of a latent
@@ -109,6 +110,13 @@ struct AutoencoderSizes {
   int64_t encoder_blocks = 0;     ///< the first blocks of the model, which encode; the others decode
   int64_t pixel_channels = 3;     ///< of a picture
   int64_t height = 0, width = 0;  ///< of pictures in training, in pixels
+  int64_t frames = 0;             ///< of clips in training; 0 = it takes pictures, and clips frame by frame
+  int64_t frame_factor = 1;       ///< frames of pixels for each frame of a latent
+  int64_t chunk_frames = 0;       ///< frames of a clip that are encoded and decoded on their own; 0 = whole clips
+  bool rounds_up = false;         ///< sides that are no whole cells are rounded up; false = down
+  int64_t frame_blocks = 0;       ///< so many first blocks, and from `frames_from` on the last ones, read frames alone
+  int64_t frames_from = 0;
+  std::vector<double> means{}, deviations{};  ///< of the channels a denoiser reads: scaled ones, normed; empty = 0, 1
 };
 
 /// A model that reads captions for a denoiser (models/text_encoder.h).

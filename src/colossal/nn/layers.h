@@ -44,6 +44,8 @@ namespace colossal::nn {
 
 class Attention;         // nn/attention.h
 class AxisSwitch;        // nn/axis_switch.h
+class ClipConvolution;   // nn/clips.h
+class ClipNorm;          // nn/clips.h
 class Contract;          // nn/linear_layers.h
 class CrossProjection;   // nn/head_projections.h
 class Dense;             // nn/linear_layers.h
@@ -68,6 +70,7 @@ class Vector;            // nn/vector.h
 enum class Place : uint8_t;
 struct AttentionOptions;
 struct AttentionShape;
+struct CausalOptions;
 struct ExpertOptions;
 struct LatentOptions;
 struct LinearOptions;
@@ -145,6 +148,11 @@ class Layers {
   /// Makes a GroupNorm (ops/group_norm.h) of features in `place`, of which every rank has whole groups.
   /// Errors ("model"): groups that do not divide the features. Errors ("parallel"): ranks that would cut a group.
   std::unique_ptr<GroupNorm> group_norm(const std::string& name, int64_t features, const ops::NormGroups&, Place);
+  /// Make layers of clips (nn/clips.h), of layouts whose ranks have whole clips and features.
+  /// Errors ("model"): groups that do not divide the features.
+  std::unique_ptr<ClipConvolution> causal_convolution(const std::string& name, int64_t in, int64_t out,
+                                                      const CausalOptions&);
+  std::unique_ptr<ClipNorm> clip_norm(const std::string& name, int64_t features, const ops::NormGroups&);
   std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability);
   virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,

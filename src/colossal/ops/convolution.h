@@ -1,5 +1,5 @@
-// Convolutions of pictures, and their resampling, in channels-last layout: the one place where the library calls
-// LibTorch's convolution.
+// Convolutions of pictures, and their resampling, in channels-last layout. Those of clips are causal
+// (ops/causal_convolution.h). These are the two places where the library calls LibTorch's convolution.
 //
 //   const ops::Window window = ops::Window::same(3);                           // 3 x 3, as large as before
 //   const at::Tensor y = ops::convolution(x, weight, bias, window);            // x [B, h, w, in] -> [B, h, w, out]

@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_kl_parts.h"
 #include "colossal/models/built_in.h"
 #include "colossal/models/task.h"
 #include "colossal/nn/attention.h"
@@ -73,19 +74,11 @@ std::vector<AutoencoderKlBlock> autoencoder_kl_blocks(const AutoencoderKlSizes& 
   return blocks;
 }
 
-at::Tensor autoencoder_kl_moments(const at::Tensor& x) {
-  constexpr double kLeastLogVariance = -30, kMostLogVariance = 20;
-  const std::vector<at::Tensor> both = x.to(at::promote_types(x.scalar_type(), at::kFloat)).chunk(2, -1);
-  // LibTorch runs the gradient of clamp() on values only, not on sizes.
-  const at::Tensor low = both[1].masked_fill(both[1] < kLeastLogVariance, kLeastLogVariance);
-  return at::cat({both[0], low.masked_fill(low > kMostLogVariance, kMostLogVariance)}, -1);
-}
-
 namespace autoencoder_kl {  // a namespace of its own, because every family has functions of these names
 
 using Kind = AutoencoderKlBlock::Kind;
 
-constexpr double kEpsilon = 1e-6;
+constexpr double kEpsilon = kAutoencoderKlEpsilon;
 
 Task task(const ModelShape&) {
   return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "reconstruction"};
@@ -142,157 +135,26 @@ ops::PictureSize size_at(const AutoencoderKlSizes& own, int64_t level, bool deco
   return {side(2), side(3)};
 }
 
-/// Returns the options of a convolution whose initial weights have the deviation that LibTorch gives them.
-nn::LinearOptions kernel(int64_t in, int64_t side) {
-  return {.deviation = 1 / std::sqrt(3.0 * static_cast<double>(in * side * side)), .taps = {side, side}};
-}
-
-nn::Pictures same(const ops::PictureSize& size) { return {size, ops::Window::same(3)}; }
-
-class Resnet {
- public:
-  Resnet(const AutoencoderKlBlock& b, const std::string& name, const ops::NormGroups& groups, nn::Layers& make)
-      : norm_1_(make.group_norm(name + ".norm_1", b.in, groups, nn::Place::Outside)),
-        conv_1_(make.expand(name + ".conv_1", b.in, b.out, kernel(b.in, 3))),
-        norm_2_(make.group_norm(name + ".norm_2", b.out, groups, nn::Place::Inside)),
-        conv_2_(make.contract(name + ".conv_2", b.out, b.out, kernel(b.out, 3))),
-        shortcut_(b.in == b.out ? nullptr : make.dense(name + ".shortcut", b.in, b.out, kernel(b.in, 1))) {}
-
-  at::Tensor forward(const at::Tensor& x, const ops::PictureSize& size, const nn::ForwardContext& step) const {
-    const nn::Inside inside = conv_1_->forward(at::silu(norm_1_->forward(x)), same(size));
-    const at::Tensor y = conv_2_->forward(nn::Inside{norm_2_->forward(inside.tensor)}.map(at::silu, step), same(size));
-    return (shortcut_ ? shortcut_->forward(x, {size, {}}) : x) + y;
-  }
-
- private:
-  std::unique_ptr<nn::GroupNorm> norm_1_;
-  std::unique_ptr<nn::Expand> conv_1_;
-  std::unique_ptr<nn::GroupNorm> norm_2_;
-  std::unique_ptr<nn::Contract> conv_2_;
-  std::unique_ptr<nn::Dense> shortcut_;  // null = the features stay
-};
-
-/// Attention among all cells, with one head of all features.
-class CellAttention {
- public:
-  CellAttention(const AutoencoderKlBlock& b, const std::string& name, const ops::NormGroups& groups, nn::Layers& make)
-      : CellAttention({b.in, 1, 1, b.in}, kernel(b.in, 1).deviation, name, groups, make) {}
-
-  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
-    const nn::Heads heads = qkv_->forward(norm_->forward(x), step);
-    return x + out_->forward(attention_->forward(heads, step), step);
-  }
-
- private:
-  CellAttention(const nn::AttentionShape& shape, double deviation, const std::string& name,
-                const ops::NormGroups& groups, nn::Layers& make)
-      : norm_(make.group_norm(name + ".norm", shape.hidden, groups, nn::Place::Outside)),
-        qkv_(make.heads(name + ".attention.qkv", shape, {.deviation = deviation})),
-        attention_(make.attention(name + ".attention", shape, {.causal = false})),
-        out_(make.from_heads(name + ".attention.out", shape, {.deviation = deviation})) {}
-
-  std::unique_ptr<nn::GroupNorm> norm_;
-  std::unique_ptr<nn::HeadProjection> qkv_;
-  std::unique_ptr<nn::Attention> attention_;
-  std::unique_ptr<nn::OutputProjection> out_;
-};
-
-/// The end of the encoder: the moments, and a latent drawn of them.
-class Moments {
- public:
-  Moments(const AutoencoderKlSizes& own, const std::string& name, const ops::NormGroups& groups, nn::Layers& make)
-      : part_(make.field_part()),
-        norm_(make.group_norm(name + ".norm", own.levels.back(), groups, nn::Place::Outside)),
-        conv_(make.dense(name + ".conv", own.levels.back(), 2 * own.latent_channels, kernel(own.levels.back(), 3))) {
-    const int64_t both = 2 * own.latent_channels;
-    if (own.quant_conv) quant_ = make.dense(name + ".quant", both, both, kernel(both, 1));
-  }
-
-  void forward(States& states, const ops::PictureSize& size, const nn::ForwardContext& step) const {
-    at::Tensor x = conv_->forward(at::silu(norm_->forward(states[AutoencoderStates::hidden])), same(size));
-    if (quant_) x = quant_->forward(x, {size, {}});
-    states[AutoencoderStates::moments] = autoencoder_kl_moments(x);
-    const std::vector<at::Tensor> both = states[AutoencoderStates::moments].chunk(2, -1);
-    const at::Tensor &mean = both[0], &log_variance = both[1];
-    states[AutoencoderStates::latent] = mean;
-    if (!step.batch->find("noise").defined()) return;
-    const at::Tensor noise = part_(step.batch->field("noise"), step).flatten(2).transpose(1, 2).to(mean.scalar_type());
-    states[AutoencoderStates::latent] = mean + at::exp(log_variance * 0.5) * noise;
-  }
-
- private:
-  nn::FieldPart part_;
-  std::unique_ptr<nn::GroupNorm> norm_;
-  std::unique_ptr<nn::Dense> conv_, quant_;  // quant_: null = none
-};
-
-/// The beginning of the decoder.
-class Latent {
- public:
-  Latent(const AutoencoderKlSizes& own, const std::string& name, nn::Layers& make)
-      : dtype_(make.parameters().options().dtype) {
-    const int64_t channels = own.latent_channels;
-    if (own.post_quant_conv) quant_ = make.dense(name + ".quant", channels, channels, kernel(channels, 1));
-    conv_ = make.dense(name + ".conv", channels, own.levels.back(), kernel(channels, 3));
-  }
-
-  at::Tensor forward(const at::Tensor& latent, const ops::PictureSize& size) const {
-    const at::Tensor x = latent.to(dtype_);
-    return conv_->forward(quant_ ? quant_->forward(x, {size, {}}) : x, same(size));
-  }
-
- private:
-  at::ScalarType dtype_;
-  std::unique_ptr<nn::Dense> quant_, conv_;  // quant_: null = none
-};
-
-/// Returns the function of a convolution after the sides have been halved or doubled.
-std::function<at::Tensor(const at::Tensor& x, const ops::PictureSize& size)> resampling(const AutoencoderKlBlock& b,
-                                                                                        const std::string& name,
-                                                                                        nn::Layers& make) {
-  const std::shared_ptr<nn::Dense> conv = make.dense(name + ".conv", b.in, b.out, kernel(b.in, 3));
-  if (b.kind == Kind::Down)
-    return [conv](const at::Tensor& x, const ops::PictureSize& size) {
-      return conv->forward(x, {size, {.stride = 2, .bottom = 1, .right = 1}});
-    };
-  return [conv](const at::Tensor& x, const ops::PictureSize& size) {
-    const ops::PictureSize twice{2 * size.height, 2 * size.width};
-    return conv->forward(nn::as_pixels(ops::enlarged(nn::as_pictures(x, size), twice)), same(twice));
-  };
-}
-
 /// Makes the block of that description.
 Block block_of(const AutoencoderKlSizes& own, const AutoencoderKlBlock& b, const std::string& name, nn::Layers& make) {
-  const ops::NormGroups groups{own.groups, kEpsilon};
   const auto here = [own, b](const nn::ForwardContext& step) { return size_at(own, b.level, b.decodes, *step.batch); };
   constexpr int kHidden = AutoencoderStates::hidden, kMoments = AutoencoderStates::moments,
                 kLatent = AutoencoderStates::latent;
+  const AutoencoderKlLayer layer = autoencoder_kl_layer(own, b, name, make);
   switch (b.kind) {
-    case Kind::Resnet: {
-      const auto layer = std::make_shared<const Resnet>(b, name, groups, make);
-      return Block(
-          [=](const at::Tensor& x, const nn::ForwardContext& step) { return layer->forward(x, here(step), step); });
-    }
-    case Kind::Attention: {
-      const auto layer = std::make_shared<const CellAttention>(b, name, groups, make);
-      return Block([=](const at::Tensor& x, const nn::ForwardContext& step) { return layer->forward(x, step); });
-    }
-    case Kind::Moments: {
-      const auto layer = std::make_shared<const Moments>(own, name, groups, make);
-      return {{kHidden}, {kMoments, kLatent}, [=](States& states, const nn::ForwardContext& step) {
-                layer->forward(states, here(step), step);
+    case Kind::Moments:
+      return {{kHidden},
+              {kMoments, kLatent},
+              [=, part = make.field_part()](States& states, const nn::ForwardContext& step) {
+                states[kMoments] = autoencoder_kl_moments(layer(states[kHidden], here(step), step));
+                states[kLatent] = autoencoder_kl_latent(states[kMoments], part, step);
               }};
-    }
-    case Kind::Latent: {
-      const auto layer = std::make_shared<const Latent>(own, name, make);
+    case Kind::Latent:
       return {{kLatent}, {kHidden}, [=](States& states, const nn::ForwardContext& step) {
-                states[kHidden] = layer->forward(states[kLatent], here(step));
+                states[kHidden] = layer(states[kLatent], here(step), step);
               }};
-    }
-    default: {
-      const auto layer = resampling(b, name, make);
-      return Block([=](const at::Tensor& x, const nn::ForwardContext& step) { return layer(x, here(step)); });
-    }
+    default:
+      return Block([=](const at::Tensor& x, const nn::ForwardContext& step) { return layer(x, here(step), step); });
   }
 }
 
@@ -338,8 +200,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   model.states = {hidden_of(own, blocks), cells_of("moments", own, 2 * own.latent_channels, exact),
                   cells_of("latent", own, own.latent_channels, exact)};
   const nn::FieldPart part = layers.field_part();
-  const std::shared_ptr<nn::PictureEmbedding> input =
-      layers.picture_embedding("input", own.channels, own.levels.front(), 3, kernel(own.channels, 3).deviation);
+  const std::shared_ptr<nn::PictureEmbedding> input = layers.picture_embedding(
+      "input", own.channels, own.levels.front(), 3, autoencoder_kl_kernel(own.channels, 3).deviation);
   model.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return input->forward(part(batch.field("images"), step), ops::Window::same(3));
   };
@@ -348,11 +210,11 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const std::shared_ptr<nn::GroupNorm> norm =
       layers.group_norm("norm", own.levels.front(), {own.groups, kEpsilon}, nn::Place::Outside);
   const std::shared_ptr<nn::Outputs> head =
-      layers.outputs("head", own.levels.front(), own.channels, kernel(own.levels.front(), 3));
+      layers.outputs("head", own.levels.front(), own.channels, autoencoder_kl_kernel(own.levels.front(), 3));
   // Losses read the moments too, which the norm only passes on.
   model.norm = Block({kHidden, kMoments}, {kHidden}, [=](States& states, const nn::ForwardContext& step) {
     const at::Tensor y = at::silu(norm->forward(states[kHidden]));
-    states[kHidden] = head->forward(y.to(exact), same(size_at(own, 0, true, *step.batch)), step);
+    states[kHidden] = head->forward(y.to(exact), {size_at(own, 0, true, *step.batch), ops::Window::same(3)}, step);
   });
   return model;
 }

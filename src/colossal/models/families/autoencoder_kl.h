@@ -72,6 +72,10 @@ at::Tensor autoencoder_kl_moments(const at::Tensor& x);
 
 /// Returns the place of each parameter in diffusers' folder.
 std::vector<nn::ExternalName> autoencoder_kl_diffusers_names(const ModelShape& shape);
+/// Returns the rows of the layers of a block, for FolderNames::in_block.
+std::vector<nn::ExternalName> autoencoder_kl_in_block();
+/// Returns the name in the folder of a tensor of that block, whose name in the block those rows gave.
+std::string autoencoder_kl_tensor(const AutoencoderKlBlock& block, const std::string& tensor);
 /// Returns endings of names, each with the ending that folders of older versions have instead: they call the
 /// projections of the attention query, key, value and proj_attn.
 std::vector<std::pair<std::string, std::string>> autoencoder_kl_old_endings();

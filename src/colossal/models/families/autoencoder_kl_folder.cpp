@@ -64,42 +64,42 @@ void keys(FolderKeys& k, ModelShape& s, AutoencoderKlSizes& own) {
 
 }  // namespace autoencoder_kl
 
-std::vector<nn::ExternalName> autoencoder_kl_diffusers_names(const ModelShape& shape) {
+std::vector<nn::ExternalName> autoencoder_kl_in_block() {
+  return {{"norm_1", {"norm1"}},
+          {"conv_1", {"conv1"}},
+          {"norm_2", {"norm2"}},
+          {"conv_2", {"conv2"}},
+          {"shortcut", {"conv_shortcut"}},
+          {"norm", {"norm"}},
+          {"attention.qkv", {"to_q", "to_k", "to_v"}},
+          {"attention.out", {"to_out.0"}},
+          {"conv", {"conv"}},
+          {"quant", {"quant"}}};
+}
+
+std::string autoencoder_kl_tensor(const AutoencoderKlBlock& block, const std::string& tensor) {
   using Kind = AutoencoderKlBlock::Kind;
+  const std::string layer = tensor.substr(0, tensor.rfind('.')), ending = tensor.substr(layer.size());
+  if (layer == "quant") return (block.decodes ? "post_quant_conv" : "quant_conv") + ending;
+  if (layer == "norm") return block.folder + (block.kind == Kind::Attention ? "group_norm" : "conv_norm_out") + ending;
+  if (layer == "conv" && block.kind == Kind::Moments) return block.folder + "conv_out" + ending;
+  if (layer == "conv" && block.kind == Kind::Latent) return block.folder + "conv_in" + ending;
+  return block.folder + tensor;
+}
+
+std::vector<nn::ExternalName> autoencoder_kl_diffusers_names(const ModelShape& shape) {
   constexpr const char* kBlocks = "blocks.";
   const FolderNames names{
       .outside = {{"input", {"encoder.conv_in"}}, {"norm", {"decoder.conv_norm_out"}}, {"head", {"decoder.conv_out"}}},
       .blocks = kBlocks,
-      .in_block = {{"norm_1", {"norm1"}},
-                   {"conv_1", {"conv1"}},
-                   {"norm_2", {"norm2"}},
-                   {"conv_2", {"conv2"}},
-                   {"shortcut", {"conv_shortcut"}},
-                   {"norm", {"norm"}},
-                   {"attention.qkv", {"to_q", "to_k", "to_v"}},
-                   {"attention.out", {"to_out.0"}},
-                   {"conv", {"conv"}},
-                   {"quant", {"quant"}}}};
+      .in_block = autoencoder_kl_in_block()};
   std::vector<nn::ExternalName> found = names_in_folder(shape, names);
   const std::vector<AutoencoderKlBlock> blocks = autoencoder_kl_blocks(shape.own.as<AutoencoderKlSizes>());
   for (nn::ExternalName& name : found) {
     const std::optional<int64_t> index = block_of(name.ours, shape.layers);
     if (!index) continue;
-    const AutoencoderKlBlock& block = blocks.at(*index);
-    for (nn::ExternalRows& part : name.parts) {
-      part.name = part.name.substr(concat(kBlocks, *index, ".").size());
-      const std::string layer = part.name.substr(0, part.name.rfind('.')), ending = part.name.substr(layer.size());
-      if (layer == "quant")
-        part.name = (block.decodes ? "post_quant_conv" : "quant_conv") + ending;
-      else if (layer == "norm")
-        part.name = block.folder + (block.kind == Kind::Attention ? "group_norm" : "conv_norm_out") + ending;
-      else if (layer == "conv" && block.kind == Kind::Moments)
-        part.name = block.folder + "conv_out" + ending;
-      else if (layer == "conv" && block.kind == Kind::Latent)
-        part.name = block.folder + "conv_in" + ending;
-      else
-        part.name = block.folder + part.name;
-    }
+    for (nn::ExternalRows& part : name.parts)
+      part.name = autoencoder_kl_tensor(blocks.at(*index), part.name.substr(concat(kBlocks, *index, ".").size()));
   }
   return found;
 }
