@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "accelerator/on_accelerator.h"
+#include "colossal/ops/causal_convolution.h"
 #include "colossal/ops/convolution.h"
 #include "colossal/ops/group_norm.h"
 #include "ops/compare.h"
@@ -25,6 +26,16 @@ TEST_F(PicturesOnAccelerator, EqualConvolutionsOfTheCpu) {
     const Operator plain = [](const Tensors& t) { return Tensors{convolution(t[0], t[1], {}, {})}; };
     expect_equal_operators(on_accelerator(plain), plain, {in[0], normal({4, 8, 1, 1}, 2)}, type, in[0].numel(), 2);
   }
+}
+
+TEST_F(PicturesOnAccelerator, EqualConvolutionsOfClipsOfTheCpu) {
+  const Tensors in{normal({1, 4, 3, 4, 8}, 1), normal({16, 8, 3, 3, 3}, 2), normal({16}, 3)};
+  for (const auto type : {at::kDouble, at::kBFloat16})
+    for (const CausalWindow& window :
+         {CausalWindow{}, CausalWindow{.replicates = true}, CausalWindow{.frame_stride = 2, .stride = 2, .front = 1}}) {
+      const Operator run = [&](const Tensors& t) { return Tensors{causal_convolution(t[0], t[1], t[2], window)}; };
+      expect_equal_operators(on_accelerator(run), run, in, type, 27 * 8, 2);
+    }
 }
 
 TEST_F(PicturesOnAccelerator, EqualNormsOfTheCpu) {

@@ -186,6 +186,77 @@ def parts():
         "states": m(b["ids"]).last_hidden_state, "pooled": m(b["ids"]).pooler_output})
 
 
+def clips():
+    """Compares HunyuanVideo's autoencoder of clips, also at sides that are no whole cells, and writes its folder
+    back."""
+    torch.manual_seed(23)
+    model = randomly(diffusers.AutoencoderKLHunyuanVideo(
+        block_out_channels=(8, 16, 16, 16), layers_per_block=1, norm_num_groups=4, latent_channels=4), 21)
+    source, out = interop.temp_dir / "hunyuan-video-vae", interop.temp_dir / "hunyuan-video-vae-back"
+    model.save_pretrained(source)
+    for frames, height, width in ((5, 18, 30), (9, 8, 25)):
+        batch = {"pixels": torch.randn(1, 3, frames, height, width),
+                 "latents": torch.randn(2, 4, (frames + 3) // 4, height // 8, width // 8)}
+        in_both(f"vae of clips {frames} x {height} x {width}", source, model, batch, lambda m, b: {
+            "moments": (lambda d: torch.cat([d.mean, d.logvar], 1))(m.encode(b["pixels"]).latent_dist),
+            "decoded": m.decode(b["latents"]).sample})
+    interop.colossal("export", "--from", source, "--to", out)
+    same_files(out, source)
+    assert plain(diffusers.AutoencoderKLHunyuanVideo.from_pretrained(out).config) == plain(model.config)
+    print("vae of clips is written back bit for bit")
+
+
+def clips_of_open_sora():
+    """Writes a folder of the form of OpenSora-VAE-v1.2 back: an AutoencoderKL of frames, and causal convolutions."""
+    tensors = {"shift": torch.tensor([-.1, .34, .27, .98]).view(1, 4, 1, 1, 1),
+               "scale": torch.tensor([3.85, 2.32, 2.33, 3.06]).view(1, 4, 1, 1, 1)}
+    of_frames = diffusers.AutoencoderKL(**VAE | dict(block_out_channels=(8, 16), norm_num_groups=4))
+    tensors |= {"spatial_vae.module." + name: x for name, x in randomly(of_frames, 27).state_dict().items()}
+
+    def conv(name, inputs, outputs, side=3, bias=True):
+        tensors[f"{name}.conv.weight"] = torch.randn(outputs, inputs, side, side, side)
+        if bias:
+            tensors[f"{name}.conv.bias"] = torch.randn(outputs)
+
+    def norm(name, size):
+        tensors.update({f"{name}.weight": torch.randn(size), f"{name}.bias": torch.randn(size)})
+
+    def resnet(name, inputs, outputs):
+        norm(f"{name}.norm1", inputs), norm(f"{name}.norm2", outputs)
+        conv(f"{name}.conv1", inputs, outputs, bias=False), conv(f"{name}.conv2", outputs, outputs, bias=False)
+        if inputs != outputs:
+            conv(f"{name}.conv3", inputs, outputs, 1, bias=False)
+
+    encoder, decoder = "temporal_vae.encoder.", "temporal_vae.decoder."
+    conv(encoder + "conv_in", 4, 8, bias=False)
+    for level, inputs, outputs in ((0, 8, 8), (1, 8, 16)):
+        resnet(f"{encoder}block_res_blocks.{level}.0", inputs, outputs)
+        resnet(f"{decoder}block_res_blocks.{level}.0", 16, outputs)
+    conv(encoder + "conv_blocks.0", 8, 8), conv(decoder + "conv_blocks.0", 16, 32)
+    resnet(encoder + "res_blocks.0", 16, 16), resnet(decoder + "res_blocks.0", 16, 16)
+    norm(encoder + "norm1", 16), norm(decoder + "norm1", 8)
+    conv(encoder + "conv2", 16, 8, 1), conv(decoder + "conv1", 4, 16), conv(decoder + "conv_out", 8, 4)
+    conv("temporal_vae.quant_conv", 8, 8, 1), conv("temporal_vae.post_quant_conv", 4, 4, 1)
+    source, out = interop.temp_dir / "open-sora-vae", interop.temp_dir / "open-sora-vae-back"
+    source.mkdir()
+    config = {"model_type": "VideoAutoencoderPipeline", "architectures": ["VideoAutoencoderPipeline"],
+              "micro_frame_size": 17, "shift": [-.1, .34, .27, .98], "scale": [3.85, 2.32, 2.33, 3.06],
+              "vae_2d": {"type": "VideoAutoencoderKL", "block_out_channels": [8, 16], "layers_per_block": 1,
+                         "norm_num_groups": 4},
+              "vae_temporal": {"type": "VAE_Temporal", "in_out_channels": 4, "latent_embed_dim": 4, "embed_dim": 4,
+                               "filters": 8, "num_res_blocks": 1, "channel_multipliers": [1, 2],
+                               "temporal_downsample": [True], "num_groups": 4}}
+    (source / "config.json").write_text(json.dumps(config))
+    save_file({name: x.contiguous() for name, x in tensors.items()}, source / "model.safetensors",
+              metadata={"format": "pt"})
+    interop.colossal("export", "--from", source, "--to", out)
+    same_files(out, source)
+    written = json.loads((out / "config.json").read_text())
+    assert all(written[key] == config[key] for key in config if key != "vae_2d"), written
+    assert config["vae_2d"].items() <= written["vae_2d"].items(), written
+    print("Open-Sora's vae of clips is written back bit for bit")
+
+
 SD3 = dict(sample_size=8, in_channels=4, out_channels=4, num_layers=2, attention_head_dim=8, num_attention_heads=4,
            joint_attention_dim=24, caption_projection_dim=32, pooled_projection_dim=20, pos_embed_max_size=6)
 FLUX = dict(in_channels=16, num_layers=1, num_single_layers=2, attention_head_dim=16, num_attention_heads=2,
@@ -512,6 +583,8 @@ def gradients():
 
 
 parts()
+clips()
+clips_of_open_sora()
 joint_transformers()
 makers_sd3()
 makers_flux()

@@ -3,7 +3,7 @@
 // Usage: colossal_picture_probe FOLDER BATCH OUT DTYPE [ADAPTERS]
 //   reads the folder of one part and BATCH, a safetensors file, and writes OUT, a safetensors file:
 //     noised, times, and what else it reads -> predicted    (a denoiser)
-//     pixels -> moments, latents -> decoded                 (an autoencoder)
+//     pixels -> moments, latents -> decoded                 (an autoencoder, of pictures or of clips)
 //     with `tiles` (of any value) too -> means, decoded     (the same in tiles)
 //     ids -> states, and pooled                             (a text encoder)
 //   DTYPE: float or double, of weights and results.
@@ -23,6 +23,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
@@ -91,6 +92,9 @@ Tensors results_of(distributed::DistributedModel& model, const Tensors& given) {
     return {{"means", models::moments_in_tiles(own, parameters, given.at("pixels")).chunk(2, 1)[0]},
             {"decoded", models::decoded_in_tiles(own, parameters, given.at("latents"))}};
   }
+  if (given.at("pixels").dim() == 5)
+    return {{"moments", models::moments_of_clips(own, given.at("pixels"))},
+            {"decoded", models::decoded_clips(own, given.at("latents"))}};
   return {{"moments", models::moments_of(own, given.at("pixels"))},
           {"decoded", models::decoded(own, given.at("latents"))}};
 }

@@ -3,9 +3,12 @@
 #include "colossal/models/families/hunyuan_video_vae.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <map>
 
 #include "colossal/base/error.h"
@@ -13,6 +16,7 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/built_in.h"
+#include "colossal/models/clip_sizes.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
@@ -25,8 +29,8 @@ namespace {
 using testing::HasSubstr;
 
 nlohmann::json small_config() {
-  return {{"block_out_channels", {8, 16, 16, 16}}, {"layers_per_block", 1}, {"norm_num_groups", 4},
-          {"latent_channels", 4}};
+  return {
+      {"block_out_channels", {8, 16, 16, 16}}, {"layers_per_block", 1}, {"norm_num_groups", 4}, {"latent_channels", 4}};
 }
 
 ModelShape shape_of(const nlohmann::json& config) { return hunyuan_video_vae_folder().from_json(config); }
@@ -71,6 +75,149 @@ TEST(HunyuanVideoVae, EncodesAndDecodesAsDiffusersDoes) {
   ASSERT_EQ(pixels.sizes(), at::IntArrayRef({1, 3, 5, 16, 16}));
   EXPECT_NEAR(number(pixels.sum()), -80.07937060489, 1e-9);
   EXPECT_NEAR(number(pixels.square().sum()), 2137.0928663897, 1e-9);
+}
+
+/// Returns what the chunks of `run` are joined to, after a check of their frames.
+at::Tensor joined(const std::vector<int64_t>& frames, const std::function<void(const FrameTaker&)>& run) {
+  std::vector<at::Tensor> chunks;
+  std::vector<int64_t> counts;
+  run([&](const at::Tensor& some) {
+    chunks.push_back(some);
+    counts.push_back(some.size(2));
+  });
+  EXPECT_EQ(counts, frames);
+  return at::cat(chunks, 2);
+}
+
+TEST(HunyuanVideoVae, ReadsClipsInChunksAsWhole) {
+  const Golden made;
+  const at::Tensor pixels = sines(.3, .1, {1, 3, 9, 8, 16});
+  const at::Tensor moments = moments_of_clips(made.model, pixels), latents = moments.narrow(1, 0, 4);
+  const at::Tensor clips = decoded_clips(made.model, latents);
+  const FrameReader read = [&](int64_t first, int64_t count) { return pixels.narrow(2, first, count); };
+  using Frames = std::vector<int64_t>;
+  for (const auto& [stored, at_once] : {std::pair{int64_t{0}, 1}, {int64_t{4000}, 2}, {int64_t{1} << 30, 1}}) {
+    SCOPED_TRACE(testing::Message() << stored << " bytes, latent frames at once: " << at_once);
+    const ChunkOptions options{.latent_frames = at_once, .stored_bytes = stored};
+    const at::Tensor own = joined(at_once == 1 ? Frames{1, 1, 1} : Frames{2, 1}, [&](const FrameTaker& take) {
+      encode_in_chunks(made.model, 9, read, take, options);
+    });
+    EXPECT_LT(number((own - moments).abs().max()), 1e-12);
+    const at::Tensor drawn = joined(at_once == 1 ? Frames{1, 4, 4} : Frames{5, 4}, [&](const FrameTaker& take) {
+      decode_in_chunks(made.model, latents, take, 0, options);
+    });
+    EXPECT_LT(number((drawn - clips).abs().max()), 1e-11);
+  }
+}
+
+TEST(HunyuanVideoVae, TakesPicturesAsClipsOfOneFrame) {
+  const Golden made;
+  const at::Tensor pictures = sines(.3, .1, {2, 3, 16, 8});
+  const at::Tensor moments = moments_of_clips(made.model, pictures.unsqueeze(2));
+  EXPECT_LT(number((moments_of(made.model, pictures) - moments.squeeze(2)).abs().max()), 1e-13);
+  const at::Tensor latents = moments.narrow(1, 0, 4);
+  EXPECT_LT(
+      number((decoded(made.model, latents.squeeze(2)) - decoded_clips(made.model, latents).squeeze(2)).abs().max()),
+      1e-12);
+}
+
+TEST(HunyuanVideoVae, ReconstructsFromTheDrawnLatentWithGradients) {
+  using tensor::Dim;
+  const Golden made;
+  const std::vector<Dim> dims{Dim::Row, Dim::Other, Dim::Other, Dim::Other, Dim::Other};
+  const at::Tensor clips = sines(.3, .1, {1, 3, 5, 8, 8}), noise = sines(.7, .2, {1, 4, 2, 1, 1});
+  tensor::Batch batch;
+  batch.add("images", {clips, dims});
+  batch.add("noise", {noise, dims});
+  const Stage all{0, static_cast<int64_t>(made.model.blocks.size())};
+  const nn::ForwardContext step = nn::step_of(batch);
+  const auto loss = [&] {
+    const States end = run_stage(made.model, all, {}, step);
+    return (end[0] - as_clip_pixels(clips).flatten(1, 2)).square().mean() + end[1].square().mean();
+  };
+  const States end = run_stage(made.model, all, {}, step);
+  const std::vector<at::Tensor> both = moments_of_clips(made.model, clips).chunk(2, 1);
+  const at::Tensor want = decoded_clips(made.model, both[0] + (both[1] / 2).exp() * noise);
+  EXPECT_LT(number((reconstructed_clips(end[0], {5, {8, 8}}) - want).abs().max()), 1e-12);
+  for (int64_t block = -1; block < static_cast<int64_t>(made.model.blocks.size()); ++block)
+    check_sizes(made.model, run_stage(made.model, {0, block + 1, true, false}, {}, step), step, block);
+
+  loss().backward();
+  constexpr double kStep = 1e-6;
+  for (const char* name : {"input.weight", "blocks.0.conv_2.weight", "blocks.1.conv.bias", "head.weight"}) {
+    nn::Parameter& parameter = const_cast<nn::Parameters&>(made.parameters).at(name);
+    const at::NoGradGuard no_grad;
+    const at::Tensor element = parameter.value.view(-1)[1];
+    const double before = number(element);
+    const auto at_value = [&](double value) {
+      element.fill_(value);
+      return number(loss());
+    };
+    const double difference = (at_value(before + kStep) - at_value(before - kStep)) / (2 * kStep);
+    element.fill_(before);
+    EXPECT_NEAR(number(parameter.value.grad().view(-1)[1]), difference, 1e-6 * std::max(1.0, std::abs(difference)))
+        << name;
+  }
+}
+
+TEST(HunyuanVideoVae, RefusesLengthsThatItCannotMake) {
+  const AutoencoderSizes sizes = autoencoder_of(built_in().resolve({.name = "hunyuan-video-vae"}));
+  EXPECT_EQ(latent_frames(sizes, 1), 1);
+  EXPECT_EQ(latent_frames(sizes, 129), 33);
+  EXPECT_EQ(pixel_frames(sizes, 33), 129);
+  const auto refused = [&](int64_t frames) { return test::thrown_message([&] { latent_frames(sizes, frames); }); };
+  EXPECT_THAT(refused(4), HasSubstr("clips of 4 k + 1 frames: got 4; nearest: 5"));
+  EXPECT_THAT(refused(6), HasSubstr("got 6; nearest: 5"));
+  EXPECT_THAT(refused(0), HasSubstr("at least one frame: got 0"));
+  const Golden made;
+  EXPECT_THAT(test::thrown_message([&] {
+                decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9);
+              }),
+              HasSubstr("as many frames as it stands for: got 9; such a number is 5"));
+  EXPECT_THAT(test::thrown_message([&] {
+                decoded_clips(made.model, sines(.3, .1, {1, 3, 2, 2, 2}));
+              }),
+              HasSubstr("latents of clips must be [B, 4, t, h, w]"));
+  EXPECT_THAT(test::thrown_message([&] {
+                moments_of_clips(made.model, sines(.3, .1, {1, 3, 5, 7, 8}));
+              }),
+              HasSubstr("at least 8 x 8 pixels"));
+}
+
+TEST(HunyuanVideoVae, HasTheParametersOfTheOriginal) {
+  const Made made(built_in().resolve({.name = "hunyuan-video-vae"}), /*has_memory=*/false);
+  EXPECT_EQ(made.parameters.numel(), 246'478'803);
+}
+
+TEST(HunyuanVideoVae, WritesTheConfigThatItReads) {
+  const ModelShape shape = shape_of(small_config());
+  const nlohmann::json j = hunyuan_video_vae_folder().to_json(shape);
+  EXPECT_EQ(j["_class_name"], "AutoencoderKLHunyuanVideo");
+  EXPECT_EQ(shape_of(j), shape);
+  EXPECT_EQ(shape_of(nlohmann::json::object()).own.as<HunyuanVideoVaeSizes>().scaling, 0.476986);
+  EXPECT_EQ(built_in().shape_of(j).architecture->name, "hunyuan_video_vae");
+}
+
+TEST(HunyuanVideoVae, RefusesConfigsWithWhichItComputesOtherNumbers) {
+  const auto refused = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json j = small_config();
+    j[key] = value;
+    return test::thrown_message([&] { shape_of(j); });
+  };
+  EXPECT_EQ(refused("_name_or_path", "x"), "");
+  EXPECT_THAT(refused("act_fn", "gelu"), HasSubstr("act_fn"));
+  EXPECT_THAT(refused("temporal_compression_ratio", 8), HasSubstr("temporal_compression_ratio"));
+  EXPECT_THAT(refused("spatial_compression_ratio", 6), HasSubstr("factor must be a power of 2: got 6"));
+  EXPECT_THAT(refused("spatial_compression_ratio", 16), HasSubstr("5 to 16 levels"));
+  EXPECT_THAT(refused("out_channels", 4), HasSubstr("out_channels must be in_channels: got 4 and 3"));
+  EXPECT_THAT(refused("norm_num_groups", 5), HasSubstr("groups must divide the features of each level"));
+  EXPECT_THAT(refused("double_z", false), HasSubstr("got double_z = false"));
+  const auto of_preset = [](const std::string& key) {
+    return test::thrown_message(
+        [&] { built_in().resolve({.name = "hunyuan-video-vae-tiny", .own = own_keys({key})}); });
+  };
+  EXPECT_THAT(of_preset("frames=7"), HasSubstr("frames must be 4 k + 1: got 7; nearest: 9"));
+  EXPECT_THAT(of_preset("width=18"), HasSubstr("width must be divisible by 4"));
 }
 
 }  // namespace

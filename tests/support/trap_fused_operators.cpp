@@ -323,10 +323,23 @@ void check_convolution(const Tensor& x, const Tensor& weight, bool transposed, i
               "only plain convolutions with factors of one dtype are known");
 }
 
+/// Returns x [B, C, T, h, w] with what a kernel of some frames reads side by side, as pictures [B T', C frames, h, w].
+Tensor frames_side_by_side(const Tensor& x, int64_t frames, int64_t stride) {
+  return x.unfold(2, frames, stride).permute({0, 2, 1, 5, 3, 4}).flatten(2, 3).flatten(0, 1);
+}
+
 Tensor convolution_forward(const Tensor& x, const Tensor& weight, const Optional& bias, at::IntArrayRef stride,
-                           at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef,
+                           at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output,
                            int64_t groups) {
   check_convolution(x, weight, transposed, groups);
+  if (x.dim() == 5) {
+    TORCH_CHECK(padding[0] == 0 && dilation[0] == 1, "only clips without frames around them are known");
+    const Tensor pictures = frames_side_by_side(x, weight.size(2), stride[0]);
+    return convolution_forward(pictures, weight.flatten(1, 2), bias, stride.slice(1), padding.slice(1),
+                               dilation.slice(1), transposed, output, groups)
+        .unflatten(0, {x.size(0), -1})
+        .transpose(1, 2);
+  }
   const auto size = [&](int64_t d) {
     return (x.size(2 + d) + 2 * padding[d] - dilation[d] * (weight.size(2 + d) - 1) - 1) / stride[d] + 1;
   };
@@ -337,9 +350,25 @@ Tensor convolution_forward(const Tensor& x, const Tensor& weight, const Optional
 
 std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                                         at::IntArrayRef stride, at::IntArrayRef padding,
-                                                        at::IntArrayRef dilation, bool transposed, at::IntArrayRef,
-                                                        int64_t groups, std::array<bool, 3> wanted) {
+                                                        at::IntArrayRef dilation, bool transposed,
+                                                        at::IntArrayRef output, int64_t groups,
+                                                        std::array<bool, 3> wanted) {
   check_convolution(x, weight, transposed, groups);
+  if (x.dim() == 5) {
+    const int64_t frames = weight.size(2);
+    auto [dx, dweight, dbias] = convolution_backward(
+        dy.transpose(1, 2).flatten(0, 1), frames_side_by_side(x, frames, stride[0]), weight.flatten(1, 2),
+        stride.slice(1), padding.slice(1), dilation.slice(1), transposed, output, groups, wanted);
+    if (wanted[1]) dweight = dweight.view(weight.sizes());
+    if (!wanted[0]) return {dx, dweight, dbias};
+    const Tensor parts =
+        dx.unflatten(1, {x.size(1), frames}).unflatten(0, {x.size(0), -1});  // [B, T', C, frames, h, w]
+    const Tensor all = at::zeros_like(x);
+    for (int64_t frame = 0; frame < frames; ++frame)
+      all.slice(2, frame, frame + (parts.size(1) - 1) * stride[0] + 1, stride[0])
+          .add_(parts.select(3, frame).transpose(1, 2));
+    return {all, dweight, dbias};
+  }
   const at::IntArrayRef kernel = weight.sizes().slice(2);
   const Tensor rows = dy.flatten(2), matrix = weight.flatten(1);
   Tensor dx, dweight, dbias;

@@ -80,8 +80,7 @@ at::Tensor moments_of(const Model& model, const at::Tensor& pixels) {
   const at::NoGradGuard no_grad;
   const Stage encoder{.first = 0, .last = sizes.encoder_blocks, .embeds = true, .ends = false};
   const States states = run_stage(model, encoder, {}, nn::step_of(picture_batch("images", pixels)));
-  return as_channels(states.at(AutoencoderStates::moments), pixels.size(2) / sizes.factor,
-                     pixels.size(3) / sizes.factor);
+  return as_channels(states.at(AutoencoderStates::moments), sizes.cells(pixels.size(2)), sizes.cells(pixels.size(3)));
 }
 
 std::string not_finite_in_decoder(const Model& model, const at::Tensor& latents) {

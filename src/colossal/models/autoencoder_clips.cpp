@@ -9,7 +9,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/clip_sizes.h"
+#include "colossal/models/families/open_sora_vae.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/clip_memory.h"
 
@@ -37,8 +39,7 @@ at::Tensor as_clips(const at::Tensor& x, const ops::PictureSize& size) {
 }
 
 ops::PictureSize cells_of(const AutoencoderSizes& sizes, const at::Tensor& pixels) {
-  const auto side = [&](int64_t size) { return (size + (sizes.rounds_up ? sizes.factor - 1 : 0)) / sizes.factor; };
-  return {side(pixels.size(-2)), side(pixels.size(-1))};
+  return {sizes.cells(pixels.size(-2)), sizes.cells(pixels.size(-1))};
 }
 
 ops::PictureSize pixels_of(const AutoencoderSizes& sizes, const at::Tensor& latents) {
@@ -68,7 +69,11 @@ int64_t checked_frames(const AutoencoderSizes& sizes, const at::Tensor& latents,
 class Parts {
  public:
   Parts(const Model& model, const ChunkOptions& options)
-      : model_(model), sizes_(autoencoder_of(model.shape)), at_once_(std::max<int64_t>(1, options.frames)) {}
+      : model_(model),
+        sizes_(autoencoder_of(model.shape)),
+        at_once_(std::max<int64_t>(1, options.frames)),
+        parameters_(options.parameters),
+        saves_memory_(options.saves_memory) {}
 
   void encode(int64_t frames, const FrameReader& read, const FrameTaker& take) const {
     const int64_t chunk = sizes_.frames == 0 ? at_once_ : sizes_.chunk_frames;
@@ -92,13 +97,47 @@ class Parts {
  private:
   at::Tensor moments_of_pictures(const at::Tensor& pixels) const {
     check_pixels(sizes_, pixels);
-    const int64_t rows = pixels.size(0);
-    return moments_of(model_, pixels.transpose(1, 2).flatten(0, 1)).unflatten(0, {rows, -1}).transpose(1, 2);
+    const at::Tensor pictures = pixels.transpose(1, 2).flatten(0, 1);
+    return (parameters_ ? moments_exactly(model_, *parameters_, pictures, nullptr, saves_memory_)
+                        : moments_of(model_, pictures))
+        .unflatten(0, {pixels.size(0), -1})
+        .transpose(1, 2);
   }
   at::Tensor decoded_pictures(const at::Tensor& latents) const {
-    const int64_t rows = latents.size(0);
-    return models::decoded(model_, latents.transpose(1, 2).flatten(0, 1)).unflatten(0, {rows, -1}).transpose(1, 2);
+    const at::Tensor pictures = latents.transpose(1, 2).flatten(0, 1);
+    return (parameters_ ? decoded_exactly(model_, *parameters_, pictures, nullptr, saves_memory_)
+                        : models::decoded(model_, pictures))
+        .unflatten(0, {latents.size(0), -1})
+        .transpose(1, 2);
   }
+
+  bool passes_by_rows(const ops::PictureSize& cells) const {
+    return parameters_ && has_frame_rows(model_.shape) && (saves_memory_ || prefers_rows(model_.shape, cells.pixels()));
+  }
+  /// Returns hidden states [B, T, cells, C] of the latents of frames.
+  at::Tensor encoded_frames(const at::Tensor& pixels) const {
+    if (!passes_by_rows(cells_of(sizes_, pixels))) {
+      const Stage of_frames{.first = 0, .last = sizes_.frame_blocks, .embeds = true, .ends = false};
+      return run_stage(model_, of_frames, {}, nn::step_of(clip_batch("images", pixels))).at(kHidden);
+    }
+    const at::Tensor moments = frame_moments_by_rows(model_, *parameters_, pixels.transpose(1, 2).flatten(0, 1));
+    const at::Tensor latents = moments.chunk(2, 1)[0].to(parameters_->options().dtype) * frame_scaling();
+    return latents.flatten(2).transpose(1, 2).contiguous().unflatten(0, {pixels.size(0), -1});
+  }
+  /// Returns clips of such hidden states. `latents`: those of the clip.
+  at::Tensor decoded_frames(const at::Tensor& hidden, const at::Tensor& latents, const nn::ForwardContext& step) const {
+    const ops::PictureSize cells{latents.size(3), latents.size(4)};
+    if (!passes_by_rows(cells)) {
+      const auto blocks = static_cast<int64_t>(model_.blocks.size());
+      const Stage of_frames{.first = sizes_.frames_from, .last = blocks, .embeds = false, .ends = true};
+      States own(model_.states.size());
+      own.at(kHidden) = hidden.contiguous();
+      return as_clips(run_stage(model_, of_frames, std::move(own), step).at(kHidden), pixels_of(sizes_, latents));
+    }
+    const at::Tensor frames = as_clips(hidden.flatten(1, 2), cells).transpose(1, 2).flatten(0, 1) / frame_scaling();
+    return decoded_frames_by_rows(model_, *parameters_, frames).unflatten(0, {hidden.size(0), -1}).transpose(1, 2);
+  }
+  double frame_scaling() const { return model_.shape.own.as<OpenSoraVaeSizes>().scaling; }
 
   at::Tensor moments_of_chunk(int64_t first, int64_t count, const FrameReader& read) const {
     std::vector<at::Tensor> hidden;
@@ -106,8 +145,7 @@ class Parts {
     for (int64_t done = 0; done < count; done += at_once_) {
       like = read(first + done, std::min(at_once_, count - done));
       check_pixels(sizes_, like);
-      const Stage of_frames{.first = 0, .last = sizes_.frame_blocks, .embeds = true, .ends = false};
-      hidden.push_back(run_stage(model_, of_frames, {}, nn::step_of(clip_batch("images", like))).at(kHidden));
+      hidden.push_back(encoded_frames(like));
     }
     States states(model_.states.size());
     states.at(kHidden) = at::cat(hidden, 1);
@@ -124,18 +162,14 @@ class Parts {
     states.at(kLatent) = latents.flatten(2).transpose(1, 2).contiguous();
     const Stage in_time{.first = sizes_.encoder_blocks, .last = sizes_.frames_from, .embeds = false, .ends = false};
     states = run_stage(model_, in_time, std::move(states), step);
-    const Stage of_frames{
-        .first = sizes_.frames_from, .last = static_cast<int64_t>(model_.blocks.size()), .embeds = false, .ends = true};
-    for (const at::Tensor& some : states.at(kHidden).split(at_once_, 1)) {
-      States own(model_.states.size());
-      own.at(kHidden) = some.contiguous();
-      take(as_clips(run_stage(model_, of_frames, std::move(own), step).at(kHidden), pixels_of(sizes_, latents)));
-    }
+    for (const at::Tensor& some : states.at(kHidden).split(at_once_, 1)) take(decoded_frames(some, latents, step));
   }
 
   const Model& model_;
   AutoencoderSizes sizes_;
-  int64_t at_once_;  // frames
+  int64_t at_once_;                   // frames
+  const nn::Parameters* parameters_;  // null = frames do not pass by rows
+  bool saves_memory_;
 };
 
 /// A clip whose norms read all of its frames, in chunks of time.
@@ -284,6 +318,14 @@ int64_t pixel_frames(const AutoencoderSizes& sizes, int64_t latents) {
   if (sizes.chunk_frames == 0) return (latents - 1) * factor + 1;
   const int64_t of_chunk = latent_frames(sizes, sizes.chunk_frames), rest = latents % of_chunk;
   return latents / of_chunk * sizes.chunk_frames + (rest > 0 ? (rest - 1) * factor + 1 : 0);
+}
+
+at::Tensor reconstructed_clips(const at::Tensor& end, const ClipSize& size) {
+  const int64_t pixels = size.frames * size.picture.pixels();
+  require(end.dim() == 3 && end.size(1) == pixels, "model", "the reconstruction of clips of ", size.frames,
+          " frames of ", size.picture.height, " x ", size.picture.width, " must be [B, ", pixels, ", channels]: got ",
+          end.sizes());
+  return autoencoder_clips::as_clips(end, size.picture);
 }
 
 at::Tensor moments_of_clips(const Model& model, const at::Tensor& pixels) {

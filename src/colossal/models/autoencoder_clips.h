@@ -19,8 +19,10 @@
 #include <cstdint>
 #include <functional>
 
+#include "colossal/models/clip_sizes.h"
 #include "colossal/models/model.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/nn/parameter.h"
 
 namespace colossal::models {
 
@@ -30,6 +32,10 @@ int64_t latent_frames(const AutoencoderSizes& sizes, int64_t frames);
 /// Returns the number of frames that a latent of so many frames is decoded to, if the caller does not say: the least
 /// that it may stand for. Errors ("model"): fewer than one.
 int64_t pixel_frames(const AutoencoderSizes& sizes, int64_t latents);
+
+/// Returns the reconstruction as clips [B, 3, T, H, W], from the end of the model [B, T H W, 3], with gradients. Errors
+/// ("model"): an end of other sizes.
+at::Tensor reconstructed_clips(const at::Tensor& end, const ClipSize& size);
 
 // The functions below run in one process, without gradients.
 
@@ -49,6 +55,10 @@ struct ChunkOptions {
   /// Hidden states between two blocks that are stored at once, in bytes. Behind the last state that fits, a norm reads
   /// chunks that are computed again for each norm
   int64_t stored_bytes = int64_t{800} << 20;
+  /// Parameters of the model: frames of more than 512 x 512 pixels that are read alone pass by rows, if the model can
+  /// (models/autoencoder_kl_rows.h). Null = frames are whole
+  const nn::Parameters* parameters = nullptr;
+  bool saves_memory = false;  ///< such frames pass by rows whatever their size
 };
 
 /// Returns frames [first, first + count) of clips, [B, channels, count, H, W].

@@ -15,6 +15,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/families/autoencoder_kl.h"
+#include "colossal/models/families/open_sora_vae.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/linear.h"
 #include "colossal/ops/attention/attention.h"
@@ -108,9 +109,12 @@ std::vector<int64_t> shares_of(int64_t rows, int64_t ranks) {
 
 class Rows {
  public:
-  /// `cells`: rows of the latent. If the ranks are more than these, each has all rows.
-  Rows(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const RowOptions& options, int64_t cells)
+  /// `cells`: rows of the latent. If the ranks are more than these, each has all rows. `offset`: the number of the first
+  /// block in a model that has the autoencoder within it.
+  Rows(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const RowOptions& options, int64_t cells,
+       int64_t offset = 0)
       : own_(own),
+        offset_(offset),
         parameters_(parameters),
         options_(options),
         ranks_(options.ranks && options.ranks->ranks() <= cells ? *options.ranks : alone_),
@@ -134,6 +138,8 @@ class Rows {
     const at::Tensor copies = own.expand({ranks_.ranks(), -1, -1, -1}).flatten(0, 1);
     return ranks_.exchanged(copies, received, std::vector<int64_t>(shares_.size(), own.size(1))).unsqueeze(0);
   }
+
+  std::string block(int64_t index) const { return concat("blocks.", index + offset_); }
 
   at::Tensor parameter(const std::string& name) const {
     const auto& all = parameters_.declared();
@@ -181,7 +187,7 @@ class Rows {
   Hidden run(Hidden x, const std::vector<AutoencoderKlBlock>& blocks, int64_t first, int64_t last) const {
     using Kind = AutoencoderKlBlock::Kind;
     for (int64_t i = first; i < last; ++i) {
-      const std::string name = concat("blocks.", i);
+      const std::string name = block(i);
       const AutoencoderKlBlock& b = blocks[static_cast<size_t>(i)];
       if (b.kind == Kind::Resnet)
         x = resnet(std::move(x), name, b.in != b.out);
@@ -288,6 +294,7 @@ class Rows {
   }
 
   const AutoencoderKlSizes& own_;
+  int64_t offset_;
   const nn::Parameters& parameters_;
   RowOptions options_;
   RowRanks alone_;
@@ -305,7 +312,7 @@ at::Tensor decoded_one(const AutoencoderKlSizes& own, const Rows& rows, const at
   const std::vector<AutoencoderKlBlock> blocks = autoencoder_kl_blocks(own);
   const auto first = std::find_if(blocks.begin(), blocks.end(), [](const auto& b) { return b.decodes; });
   const int64_t begin = first - blocks.begin();
-  const std::string name = concat("blocks.", begin);
+  const std::string name = rows.block(begin);
   const Source given = rows.own_rows(latent, 1);
   const Source input = own.post_quant_conv ? rows.convolution(given, name + ".quant") : given;
   const Hidden hidden = rows.run(rows.hidden(rows.convolution(input, name + ".conv")), blocks, begin + 1,
@@ -322,13 +329,43 @@ at::Tensor moments_of_one(const AutoencoderKlSizes& own, const Rows& rows, const
   const std::vector<AutoencoderKlBlock> blocks = autoencoder_kl_blocks(own);
   const auto end = std::find_if(blocks.begin(), blocks.end(),
                                 [](const auto& b) { return b.kind == AutoencoderKlBlock::Kind::Moments; });
-  const std::string name = concat("blocks.", end - blocks.begin());
+  const std::string name = rows.block(end - blocks.begin());
   const Source picture = rows.own_rows(pixels, own.factor());
   const Hidden hidden = rows.run(rows.hidden(rows.convolution(picture, "input")), blocks, 0, end - blocks.begin());
   Source made = rows.convolution(rows.activated(hidden.source, name + ".norm"), name + ".conv");
   if (own.quant_conv) made = rows.convolution(made, name + ".quant");
   const at::Tensor moments = autoencoder_kl_moments(rows.store(made));
   return rows.gathered(moments, 1).permute({0, 3, 1, 2}).contiguous();
+}
+
+/// Returns the sizes of the autoencoder of frames within a model.
+AutoencoderKlSizes frame_sizes_of(const Model& model) {
+  require(has_frame_rows(model.shape), "model", "frames are decoded and encoded by rows by an open_sora_vae: got ",
+          model.shape.architecture->name);
+  return model.shape.own.as<OpenSoraVaeSizes>().of_frames();
+}
+
+at::Tensor decoded(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const at::Tensor& latents,
+                   const RowOptions& options, int64_t offset) {
+  require(latents.dim() == 4 && latents.size(1) == own.latent_channels, "model", "latents must be [B, ",
+          own.latent_channels, ", h, w]: got ", latents.sizes());
+  const at::NoGradGuard no_grad;
+  const Rows rows(own, parameters, options, latents.size(2), offset);
+  std::vector<at::Tensor> pictures;
+  for (const at::Tensor& one : latents.split(1)) pictures.push_back(decoded_one(own, rows, one));
+  return at::cat(pictures);
+}
+
+at::Tensor moments(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const at::Tensor& pixels,
+                   const RowOptions& options) {
+  require(pixels.dim() == 4 && pixels.size(2) >= own.factor() && pixels.size(3) >= own.factor(), "model",
+          "pictures to encode must be [B, channels, H, W] of at least ", own.factor(), " x ", own.factor(),
+          " pixels, a cell of a latent: got ", pixels.sizes());
+  const at::NoGradGuard no_grad;
+  const Rows rows(own, parameters, options, pixels.size(2) / own.factor());
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& one : pixels.split(1)) all.push_back(moments_of_one(own, rows, one));
+  return at::cat(all);
 }
 
 /// Returns how pictures of that many cells pass by rows; nothing = whole.
@@ -345,32 +382,32 @@ bool has_rows(const ModelShape& shape) { return shape.architecture->name == "aut
 
 bool prefers_rows(const ModelShape& shape, int64_t cells, int64_t ranks) {
   const int64_t factor = autoencoder_of(shape).factor;
-  return has_rows(shape) && (ranks > 1 || cells * factor * factor > autoencoder_rows::kMostWholePixels);
+  return (has_rows(shape) || has_frame_rows(shape)) &&
+         (ranks > 1 || cells * factor * factor > autoencoder_rows::kMostWholePixels);
 }
 
 at::Tensor decoded_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
                            const RowOptions& options) {
-  const AutoencoderKlSizes own = autoencoder_rows::sizes_of(model);
-  require(latents.dim() == 4 && latents.size(1) == own.latent_channels, "model", "latents must be [B, ",
-          own.latent_channels, ", h, w]: got ", latents.sizes());
-  const at::NoGradGuard no_grad;
-  const autoencoder_rows::Rows rows(own, parameters, options, latents.size(2));
-  std::vector<at::Tensor> pictures;
-  for (const at::Tensor& one : latents.split(1)) pictures.push_back(autoencoder_rows::decoded_one(own, rows, one));
-  return at::cat(pictures);
+  return autoencoder_rows::decoded(autoencoder_rows::sizes_of(model), parameters, latents, options, 0);
 }
 
 at::Tensor moments_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& pixels,
                            const RowOptions& options) {
-  const AutoencoderKlSizes own = autoencoder_rows::sizes_of(model);
-  require(pixels.dim() == 4 && pixels.size(2) >= own.factor() && pixels.size(3) >= own.factor(), "model",
-          "pictures to encode must be [B, channels, H, W] of at least ", own.factor(), " x ", own.factor(),
-          " pixels, a cell of a latent: got ", pixels.sizes());
-  const at::NoGradGuard no_grad;
-  const autoencoder_rows::Rows rows(own, parameters, options, pixels.size(2) / own.factor());
-  std::vector<at::Tensor> moments;
-  for (const at::Tensor& one : pixels.split(1)) moments.push_back(autoencoder_rows::moments_of_one(own, rows, one));
-  return at::cat(moments);
+  return autoencoder_rows::moments(autoencoder_rows::sizes_of(model), parameters, pixels, options);
+}
+
+bool has_frame_rows(const ModelShape& shape) { return shape.architecture->name == "open_sora_vae"; }
+
+at::Tensor decoded_frames_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
+                                  const RowOptions& options) {
+  const AutoencoderSizes sizes = autoencoder_of(model.shape);  // whose blocks of frames are the first and the last ones
+  return autoencoder_rows::decoded(autoencoder_rows::frame_sizes_of(model), parameters, latents, options,
+                                   sizes.frames_from - sizes.frame_blocks);
+}
+
+at::Tensor frame_moments_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& pixels,
+                                 const RowOptions& options) {
+  return autoencoder_rows::moments(autoencoder_rows::frame_sizes_of(model), parameters, pixels, options);
 }
 
 at::Tensor decoded_exactly(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,

@@ -117,6 +117,9 @@ struct AutoencoderSizes {
   int64_t frame_blocks = 0;       ///< so many first blocks, and from `frames_from` on the last ones, read frames alone
   int64_t frames_from = 0;
   std::vector<double> means{}, deviations{};  ///< of the channels a denoiser reads: scaled ones, normed; empty = 0, 1
+
+  /// Returns the cells of a latent for a side of so many pixels.
+  int64_t cells(int64_t pixels) const { return (pixels + (rounds_up ? factor - 1 : 0)) / factor; }
 };
 
 /// A model that reads captions for a denoiser (models/text_encoder.h).
