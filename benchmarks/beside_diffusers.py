@@ -1,4 +1,4 @@
-"""Stable Diffusion 1.5 and DiT beside diffusers: times and resident memory of both sides, in turns, in one run.
+"""Models of pictures and clips beside diffusers: times and resident memory of both sides, in turns, in one run.
 
     .venv/bin/python benchmarks/beside_diffusers.py unet-step      # fp32 step of SD 1.5's UNet, 512 px, batch 1
     .venv/bin/python benchmarks/beside_diffusers.py dit-step       # fp32 step of DiT-S/2, 256 px, batch 8
@@ -7,13 +7,18 @@
     .venv/bin/python benchmarks/beside_diffusers.py latents        # of 1,000 pictures, and text states; --size 64
     .venv/bin/python benchmarks/beside_diffusers.py step-memory    # the step of unet-step with weights on disk
     .venv/bin/python benchmarks/beside_diffusers.py drawing-memory # 512 px, 2 steps, weights streamed from disk
+    .venv/bin/python benchmarks/beside_diffusers.py flux           # fp32 step of 1 + 2 blocks, 1,024 patches, 256 words
+    .venv/bin/python benchmarks/beside_diffusers.py video          # clips of 17 frames of an MP4 file, beside PyAV
 
 Weights are random and of the published sizes; --folder keeps the pipeline (4.3 GB) and all else that is written.
 --tokenizer names a folder with CLIP's tokenizer. diffusers and transformers work eagerly with all cores and in the same
 dtype, which is fp32 unless a drawing has --dtype. A time is a side's best round; of a training step, the median of its
 steps without the first. `mb` is the largest resident memory of the process. The ratio is ours over the peer's speed, or
 the peer's memory over ours.
-Needs ./colossal.sh build, and diffusers, transformers and pillow in the environment that runs the script.
+The step of flux is that of colossal_denoiser_bench, whose inputs are as random as the peer's; both models have the same
+number of parameters. In video both sides decode for --seconds with one thread each, and `seconds` are those of a clip.
+Needs ./colossal.sh build, and diffusers, transformers and pillow in the environment that runs the script; video needs
+numpy and PyAV (the package av) alone.
 """
 
 import argparse
@@ -30,10 +35,15 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(os.environ.get("COLOSSAL_BINARY", ROOT / "build/release/colossal"))
+DENOISER_BENCH = PROGRAM.parent / "benchmarks/colossal_denoiser_bench"
+VIDEO_BENCH = PROGRAM.parent / "benchmarks/colossal_video_bench"
+CLIP_FRAMES, CLIP_FPS, VIDEO_FRAMES = 17, 24, 17 * 12
 DRAWING_STEPS = {"drawing": 25, "drawing-memory": 2}
 PROMPT = "a photograph of an astronaut riding a horse"
 DIT = dict(num_attention_heads=6, attention_head_dim=64, in_channels=4, num_layers=12, sample_size=32, patch_size=2,
            num_embeds_ada_norm=10, norm_type="ada_norm_zero")
+FLUX = dict(patch_size=1, in_channels=64, num_layers=1, num_single_layers=2, attention_head_dim=128,
+            num_attention_heads=8, joint_attention_dim=4096, pooled_projection_dim=768, guidance_embeds=True)
 
 
 # --- models of the published sizes with random weights
@@ -76,6 +86,24 @@ def make_pictures(folder, count, side):
         cells = numbers.integers(0, 256, (8, 8, 3), dtype=numpy.uint8)
         PIL.Image.fromarray(cells).resize((side, side)).save(folder / f"{i:04}.png")
         (folder / f"{i:04}.txt").write_text(f"picture number {i % 100}")
+
+
+def make_video(path):
+    """Writes moving and noisy pictures as an H.264 file once."""
+    if path.exists():
+        return
+    import av
+    import numpy
+    numbers = numpy.random.default_rng(0)
+    wide = numbers.integers(0, 256, (30, 106, 3), dtype=numpy.uint8).repeat(8, 0).repeat(8, 1)  # 848 x 240
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("libx264", rate=CLIP_FPS, options={"g": "24", "crf": "23"})
+        stream.width, stream.height, stream.pix_fmt = 424, 240, "yuv420p"
+        for i in range(VIDEO_FRAMES):
+            noise = numbers.integers(0, 16, (240, 424, 3), dtype=numpy.uint8)
+            pixels = wide[:, 2 * i % 424:2 * i % 424 + 424] // 16 * 15 + noise
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        file.mux(stream.encode())
 
 
 # --- sides
@@ -133,6 +161,12 @@ def ours(row, o):
         return our_step(work, "sd_finetune.toml", {**UNET_KEYS, **TIERS, "memory.disk": work / "disk"}, 2)
     if row == "dit-step":
         return our_step(work, "dit_shapes.toml", {**DIT_KEYS, "vae.from": ""}, o.steps)
+    if row == "flux":
+        result = measured([DENOISER_BENCH, "flux", o.steps])
+        return {**json.loads(result["output"]), "mb": result["mb"]}
+    if row == "video":
+        result = measured([VIDEO_BENCH, o.folder / "video.mp4", CLIP_FRAMES, CLIP_FPS, o.seconds])
+        return {"s": CLIP_FRAMES / float(result["output"]), "mb": result["mb"]}
     if row == "vae-decode":
         result = measured([PROGRAM, "draw", "--from", pipeline, "--decode", o.folder / "latents.safetensors", "--to",
                            work / "out.png", "--json"])
@@ -151,7 +185,7 @@ def ours(row, o):
 
 def peer(row, o):
     words = [sys.executable, __file__, row, "--folder", o.folder, "--size", o.size, "--steps", o.steps]
-    words += ["--dtype", o.dtype, "--peer"]
+    words += ["--dtype", o.dtype, "--seconds", o.seconds, "--peer"]
     result = measured(words)
     return {**json.loads(result["output"].strip().splitlines()[-1]), "mb": result["mb"]}
 
@@ -171,6 +205,49 @@ def peer_step(model, inputs, steps):
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds[1:])
+
+
+def peer_video(path, least):
+    """Decodes clips one after the other, each after a seek in the file that is opened again. Returns seconds a clip."""
+    import av
+    clips, start, sums = 0, 0, 0
+
+    def decode(start):
+        total, made = 0, 0
+        with av.open(str(path)) as file:
+            stream = file.streams.video[0]
+            stream.thread_type, stream.codec_context.thread_count = "NONE", 1
+            file.seek(round(start / CLIP_FPS / stream.time_base), stream=stream)
+            for frame in file.decode(stream):
+                if frame.time < start / CLIP_FPS - 1e-6:
+                    continue
+                total += int(frame.to_ndarray(format="rgb24")[0, 0, 0])
+                made += 1
+                if made == CLIP_FRAMES:
+                    return total
+        sys.exit(f"{path} must have {CLIP_FRAMES} frames after frame {start}: got {made}")
+
+    decode(0)
+    began = time.perf_counter()
+    while time.perf_counter() - began < least:
+        sums += decode(start)
+        clips, start = clips + 1, (start + CLIP_FRAMES) % VIDEO_FRAMES
+    return (time.perf_counter() - began) / clips
+
+
+def peer_flux(o):
+    import diffusers
+    import torch
+    torch.manual_seed(0)
+    model = diffusers.FluxTransformer2DModel(**FLUX)
+    rows = torch.arange(32).repeat_interleave(32)
+    places = torch.stack([torch.zeros(1024), rows, torch.arange(1024) % 32], 1)
+    more = {"timestep": torch.full((1,), 0.5), "guidance": torch.full((1,), 3.5), "img_ids": places,
+            "txt_ids": torch.zeros(256, 3), "encoder_hidden_states": torch.randn(1, 256, 4096),
+            "pooled_projections": torch.randn(1, 768)}
+    sample, target = torch.randn(1, 1024, 64), torch.randn(1, 1024, 64)
+    return {"s": peer_step(model, lambda: (sample, target, more), o.steps),
+            "parameters": sum(p.numel() for p in model.parameters())}
 
 
 def peer_latents(o):
@@ -201,6 +278,12 @@ def peer_latents(o):
 
 def peer_here(row, o):
     """One round of the peer, in a process of its own. Prints its seconds."""
+    if row == "video":
+        print(json.dumps({"s": peer_video(o.folder / "video.mp4", o.seconds)}))
+        return
+    if row == "flux":
+        print(json.dumps(peer_flux(o)))
+        return
     import diffusers
     import torch
     torch.manual_seed(0)
@@ -242,6 +325,8 @@ def prepare(row, o):
         make_pipeline(o.folder / "pipeline", o.tokenizer)
     if row == "latents":
         make_pictures(o.folder / "pictures", 1000, o.size)
+    if row == "video":
+        make_video(o.folder / "video.mp4")
     if row == "vae-decode" and not (o.folder / "latents.safetensors").exists():
         import safetensors.torch
         import torch
@@ -249,7 +334,7 @@ def prepare(row, o):
 
 
 SIZES = {"drawing": 256, "latents": 64}
-ROWS = ("unet-step", "dit-step", "vae-decode", "drawing", "latents", "step-memory", "drawing-memory")
+ROWS = ("unet-step", "dit-step", "vae-decode", "drawing", "latents", "step-memory", "drawing-memory", "flux", "video")
 
 
 def main():
@@ -260,6 +345,7 @@ def main():
     parser.add_argument("row", choices=ROWS)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3, help="of a training step's round")
+    parser.add_argument("--seconds", type=float, default=4, help="of a round of video")
     parser.add_argument("--size", type=int, default=0, help="side of drawn or encoded pictures, in pixels")
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="of a drawing")
     parser.add_argument("--folder", type=pathlib.Path, help="default: a temporary one")
@@ -276,13 +362,17 @@ def main():
         o.folder = (o.folder or pathlib.Path(temporary)).resolve()
         o.folder.mkdir(parents=True, exist_ok=True)
         prepare(o.row, o)
-        sides = {"colossal": ours, "diffusers": peer}
+        other = "pyav" if o.row == "video" else "diffusers"
+        sides = {"colossal": ours, other: peer}
         results = {name: [] for name in sides}
         for turn in range(o.rounds):
             for name in list(sides) if turn % 2 == 0 else reversed(sides):
                 results[name].append(sides[name](o.row, o))
                 figures = {key: results[name][-1][key] for key in ("s", "mb")}
                 print(f"round {turn + 1} of {o.rounds}, {name}: {figures}", file=sys.stderr, flush=True)
+    parameters = {r["parameters"] for rounds in results.values() for r in rounds if "parameters" in r}
+    if len(parameters) > 1:
+        sys.exit(f"both models must have the same number of parameters: got {sorted(parameters)}")
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
                "unknown")
     size = f", {o.size} px" if o.row in SIZES or o.row.startswith("drawing") else ""
@@ -292,7 +382,7 @@ def main():
     for name, r in best.items():
         ratios = ""
         if name == "colossal":
-            ratios = f"{best['diffusers']['s'] / r['s']:8.2f}{best['diffusers']['mb'] / r['mb']:8.2f}"
+            ratios = f"{best[other]['s'] / r['s']:8.2f}{best[other]['mb'] / r['mb']:8.2f}"
         print(f"{name:12}{r['s']:10.3f}{r['mb']:8.0f}{ratios}")
 
 
