@@ -6,7 +6,8 @@
 
 namespace colossal::diffusion {
 
-constexpr int64_t kMaxPictures = 1 << 20, kMaxSide = 1 << 16;
+constexpr int64_t kMaxPictures = 1 << 20, kMaxSide = 1 << 16, kMaxFrames = 1 << 20;
+constexpr double kMaxRate = 1000;
 
 void DrawOptions::fields(Fields& f) {
   f.text("prompt", prompt, "caption of the picture, for a model that reads text");
@@ -25,13 +26,16 @@ void DrawOptions::fields(Fields& f) {
   f.number("guidance", guidance, "", "weight of classifier-free guidance; 1 = none, 0 = that of the model", 0);
   f.number("rescale", rescale, "", "share of the deviation that guidance changed which is given back", 0, 1);
   f.integer("clip-skip", clip_skip, "blocks", "last blocks of the text encoder that are left out", 0, 100);
-  f.text("image", image, "PNG or JPEG file from which drawing begins");
+  f.text("image", image, "PNG or JPEG file from which drawing begins; of a clip, its first frame");
   f.number("strength", strength, "of the steps", "with image: share of the steps that run; 1 = all, from noise alone",
            0, 1);
   f.text("mask", mask, "with image: PNG or JPEG file of its size; what is white there is painted anew");
   f.flag("tiles", tiles,
          "decode and encode large pictures in blended tiles, as other programs do: approximate, where the default is "
          "exact");
+  f.integer("frames", frames, "frames", "of a clip; 0 = those for which the model is made", 0, kMaxFrames);
+  f.number("fps", fps, "frames/s", "rate of a clip, which the model is told and the file has; 0 = 24", 0, kMaxRate);
+  f.text("last", last, "with image, of a clip: PNG or JPEG file of the last frame; image is then the first one");
 }
 
 ops::PictureSize DrawOptions::pixels() const {
@@ -59,12 +63,16 @@ void DrawOptions::check(const std::string& where) const {
   in(guidance >= 0, "guidance", "at least 0", guidance);
   in(rescale >= 0 && rescale <= 1, "rescale", "between 0 and 1", rescale);
   in(clip_skip >= 0, "clip-skip", "at least 0", static_cast<double>(clip_skip));
+  in(frames >= 0 && frames <= kMaxFrames, "frames", "between 0 and 2^20", static_cast<double>(frames));
+  in(fps >= 0 && fps <= kMaxRate, "fps", "between 0 and 1000", fps);
   in(strength > 0 && strength <= 1, "strength", "in (0, 1]", strength);
   require(prompt.empty() != drawn.empty(), "draw", where,
           drawn.empty() ? "what to draw must be given: name a caption with --prompt, or a class with --class"
                         : "a picture must have a prompt or a class: got both");
   require(mask.empty() || !image.empty(), "draw", where, "a mask must come with the image that it covers: got ", mask,
           "; name it with --image");
+  require(last.empty() || !image.empty(), "draw", where, "a last frame must come with the first one: got ", last,
+          "; name the first one with --image");
   try {
     pixels();
   } catch (const Error& error) {

@@ -25,6 +25,9 @@ struct DrawOptions {
   std::string image, mask;                    ///< files: a picture to begin from, and where it is painted anew
   double strength = 0.8;                      ///< with an image: share of the steps that run
   bool tiles = false;                         ///< decode and encode in tiles, approximately
+  int64_t frames = 0;                         ///< of a clip; 0 = those for which the model is made
+  double fps = 0;                             ///< frames a second of a clip; 0 = kDefaultRate
+  std::string last;                           ///< file: the last frame of a clip, whose first one is `image`
   void fields(Fields& f);
 
   /// Errors ("draw"): numbers out of range; options that do not fit each other. `where` begins the message, such as the

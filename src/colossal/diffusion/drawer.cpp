@@ -16,8 +16,10 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/data/pictures/buckets.h"
 #include "colossal/data/pictures/picture.h"
+#include "colossal/diffusion/decoded_clip.h"
 #include "colossal/diffusion/drawn_class.h"
 #include "colossal/diffusion/given_picture.h"
+#include "colossal/diffusion/told_captions.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
@@ -28,8 +30,9 @@ namespace {
 /// Pictures of this many cells together are drawn at once, at most kMostAtOnce.
 constexpr int64_t kCellsAtOnce = 4096, kMostAtOnce = 16;
 
-int64_t pictures_at_once(const ops::PictureSize& cells) {
-  return std::clamp<int64_t>(kCellsAtOnce / std::max<int64_t>(1, cells.pixels()), 1, kMostAtOnce);
+int64_t pictures_at_once(const ops::PictureSize& cells, const ClipLength& length) {
+  const int64_t of_one = cells.pixels() * std::max<int64_t>(1, length.latents);
+  return std::clamp<int64_t>(kCellsAtOnce / std::max<int64_t>(1, of_one), 1, kMostAtOnce);
 }
 
 double guidance_of(const run::PipelineSource& source, const DrawOptions& options) {
@@ -38,6 +41,15 @@ double guidance_of(const run::PipelineSource& source, const DrawOptions& options
 
 int64_t class_of(const run::PipelineSource& source, const DrawOptions& options) {
   return source.reads_text() ? 0 : drawn_class(options.drawn, source.class_names, source.sizes.classes);
+}
+
+/// Returns the options of the sampler, for pictures or frames of these cells.
+run::GivenSampler sampler_of(const run::PipelineSource& source, const DrawOptions& options,
+                             const ops::PictureSize& cells, const ClipLength& length) {
+  run::GivenSampler given = options.given();
+  if (length.frames > 0) given.strength = 1;  // the image is a frame
+  given.size = drawn_size(source, cells, length);
+  return given;
 }
 
 /// Returns the pixels of which sides must be multiples.
@@ -67,9 +79,12 @@ struct Drawer::Request {
   const GivenPictures& given;
   noise::SamplerPlan plan;
   ops::PictureSize cells;
-  tensor::Batch told, untold;  // of one row
-  at::Tensor picture, mask;    // [1, C, h, w] and [1, 1, h, w]
-  at::Tensor beside;           // [1, DenoiserSizes::beside, h, w]
+  ClipLength length{};
+  ToldCaptions captions{};
+  at::Tensor picture, mask;  // [1, C, h, w] and [1, 1, h, w]
+  at::Tensor beside;         // [1, DenoiserSizes::beside, h, w]
+  std::vector<int64_t> given_frames{};
+  at::Tensor given_clip{};  // [1, C, given_frames, h, w]
 };
 
 Drawer::Drawer(const run::PipelineSource& source, distributed::DistributedModel& model, PipelineParts& parts,
@@ -92,11 +107,14 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
           "tiles need a model whose latents are decoded: got one that draws pixels; leave them out");
   require(source.sizes.beside == 0 || !options.mask.empty(), "draw",
           "the model paints inside a mask: got none; name the picture with --image and the mask with --mask");
+  check_clip_options(source, options);
   class_of(source, options);
-  run::plan_of(source, options.given());
   const ops::PictureSize cells = cells_of(source, options);
+  const ClipLength length = clip_length(source, options.frames);
+  run::plan_of(source, sampler_of(source, options, cells, length));
   if (!given.latents.defined()) return;
-  const std::vector<int64_t> wanted{options.count, source.sizes.channels, cells.height, cells.width};
+  std::vector<int64_t> wanted{options.count, source.sizes.channels, cells.height, cells.width};
+  if (length.frames > 0) wanted.insert(wanted.begin() + 2, length.latents);
   require(given.latents.sizes() == at::IntArrayRef(wanted), "draw", "latents must have the sizes ",
           at::IntArrayRef(wanted), ", one for each of --count: got ", given.latents.sizes());
 }
@@ -105,13 +123,26 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
   check(source_, options, given);
   Request request{.options = options,
                   .given = given,
-                  .plan = run::plan_of(source_, options.given()),
-                  .cells = cells_of(source_, options)};
-  if (source_.reads_text()) {
-    request.told = parts_.told(options.prompt, options.clip_skip);
-    if (guidance_of(source_, options) != 1) request.untold = parts_.told(options.negative, options.clip_skip);
-  }
-  if (options.image.empty()) return request;
+                  .cells = cells_of(source_, options),
+                  .length = clip_length(source_, options.frames)};
+  if (source_.reads_text())
+    request.captions = read_captions(source_, parts_,
+                                     {.prompt = options.prompt,
+                                      .negative = options.negative,
+                                      .clip_skip = options.clip_skip,
+                                      .is_guided = guidance_of(source_, options) != 1,
+                                      .fps = options.fps});
+  if (request.length.frames > 0)
+    read_frames(options, request);
+  else
+    read_image(options, request);
+  request.plan = run::plan_of(source_, sampler_of(source_, options, request.cells, request.length));
+  return request;
+}
+
+/// Reads the picture from which the drawing begins and its mask, if there are some.
+void Drawer::read_image(const DrawOptions& options, Request& request) {
+  if (options.image.empty()) return;
   ops::PictureSize pixels = options.pixels();
   if (source_.sizes.classes > 0) pixels = {request.cells.height * source_.factor, request.cells.width * source_.factor};
   const GivenPicture picture = read_given_picture(options.image, options.mask, pixels, grid_of(source_));
@@ -122,19 +153,35 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
                               parts_.drawn(picture.pixels * (1 - picture.mask), options.tiles, &all).to(at::kFloat)},
                              1);
     if (options.strength < 1) request.picture = parts_.drawn(picture.pixels, options.tiles, &all);
-    return request;  // the model itself keeps what the mask does not cover
+    return;  // the model itself keeps what the mask does not cover
   }
   request.picture = parts_.drawn(picture.pixels, options.tiles, &all);
   if (picture.mask.defined()) request.mask = mask_of_cells(picture.mask, source_.factor);
-  return request;
+}
+
+/// Reads the first and the last frame of clips, if they are given.
+void Drawer::read_frames(const DrawOptions& options, Request& request) {
+  std::vector<at::Tensor> frames;
+  ops::PictureSize pixels = options.pixels();
+  for (const std::string& file : {options.image, options.last}) {
+    if (file.empty()) continue;
+    const GivenPicture picture = read_given_picture(file, "", pixels, grid_of(source_));
+    pixels = picture.size;  // that of the first frame
+    request.given_frames.push_back(frames.empty() ? 0 : request.length.latents - 1);
+    frames.push_back(parts_.drawn_frame(picture.pixels, options.tiles, &mesh_.all()));
+  }
+  if (frames.empty()) return;
+  request.cells = {pixels.height / source_.factor, pixels.width / source_.factor};
+  request.given_clip = at::stack(frames, 2);
 }
 
 void Drawer::draw(const DrawOptions& options, const GivenPictures& given,
                   const std::function<void(const DrawnPicture&)>& take) {
   const Request request = request_of(options, given);
+  if (request.length.frames > 0) return draw_clips(request, take);
   const std::string sampler = run::options_of(source_, options.given()).sampler;
   const std::string note = options.tiles ? parts_.note_of_tiles(request.cells) : "";
-  const int64_t at_once = pictures_at_once(request.cells) * mesh_.group("data").size();
+  const int64_t at_once = pictures_at_once(request.cells, request.length) * mesh_.group("data").size();
   for (int64_t first = 0; first < options.count; first += at_once) {
     const int64_t count = std::min(at_once, options.count - first);
     const Stopwatch watch;
@@ -154,23 +201,62 @@ void Drawer::draw(const DrawOptions& options, const GivenPictures& given,
   }
 }
 
-/// Draws and decodes a replica's share of the pictures, and gathers those of all.
+void Drawer::draw_clips(const Request& request, const std::function<void(const DrawnPicture&)>& take) {
+  const DrawOptions& options = request.options;
+  const int64_t at_once = pictures_at_once(request.cells, request.length) * mesh_.group("data").size();
+  for (int64_t first = 0; first < options.count; first += at_once) {
+    const int64_t count = std::min(at_once, options.count - first);
+    const Stopwatch watch;
+    const at::Tensor clips = drawn_by_all(request, first, count);
+    const double seconds = watch.seconds() / static_cast<double>(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const Stopwatch decoding;
+      DrawnPicture frame{.seed = options.seed + first + i,
+                         .sampler = run::options_of(source_, options.given()).sampler,
+                         .steps = options.steps,
+                         .note = options.tiles ? parts_.note_of_tiles(request.cells) : "",
+                         .frames = request.length.frames,
+                         .fps = options.fps > 0 ? options.fps : kDefaultRate};
+      const ClipToDecode clip{
+          .clip = clips.narrow(0, i, 1), .frames = frame.frames, .in_tiles = options.tiles, .seed = frame.seed};
+      try {
+        decode_clip(parts_, mesh_, clip, [&](const data::Picture& pixels) {
+          frame.pixels = pixels;
+          frame.seconds = seconds + decoding.seconds();
+          take(frame);
+          ++frame.frame;
+        });
+      } catch (const DecodingFailed& failure) {  // with the clips after it
+        throw DecodingFailed(failure.message(), clips.narrow(0, i, count - i).clone(), frame.seed);
+      }
+    }
+  }
+}
+
+/// Draws and decodes a replica's share of the pictures, and gathers those of all. Clips are not decoded.
 at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t count) {
   comm::Group& replicas = mesh_.group("data");
   const int64_t share = (count + replicas.size() - 1) / replicas.size();
   const DrawOptions& options = request.options;
-  const auto of_all = [&](const at::Tensor& x) { return x.defined() ? x.expand({share, -1, -1, -1}).contiguous() : x; };
+  const auto of_all = [&](const at::Tensor& x) {
+    std::vector<int64_t> sizes(static_cast<size_t>(x.defined() ? x.dim() : 0), -1);
+    if (!sizes.empty()) sizes.front() = share;
+    return x.defined() ? x.expand(sizes).contiguous() : x;
+  };
   const auto repeated = [share](const tensor::Batch& row) {
     return tensor::joined_rows(std::vector(static_cast<size_t>(share), row));
   };
-  Drawing drawing{.told = repeated(request.told),
-                  .untold = repeated(request.untold),
+  Drawing drawing{.told = repeated(request.captions.told),
+                  .untold = repeated(request.captions.untold),
                   .size = request.cells,
+                  .frames = request.length.latents,
                   .guidance = guidance_of(source_, options),
                   .rescale = options.rescale,
                   .pictures = of_all(request.picture),
                   .mask = of_all(request.mask),
                   .beside = of_all(request.beside),
+                  .given_frames = request.given_frames,
+                  .given = of_all(request.given_clip),
                   .stop_requested = request.given.stop_requested,
                   .halves = &mesh_.group(run::kGuidanceAxis)};
   std::vector<at::Tensor> starts;
@@ -183,6 +269,7 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
   }
   if (!starts.empty()) drawing.start = at::stack(starts);
   const at::Tensor latents = diffusion::draw(model_, request.plan, drawing).contiguous();
+  if (request.length.frames > 0) return gathered(latents, count);
   return decoded(latents, gathered(latents, count), options.seed + first, options.tiles);
 }
 
@@ -228,7 +315,8 @@ std::string Drawer::parameters_of(const DrawOptions& options, int64_t seed, cons
 
 DrawnParts parts_of_drawing(const run::PipelineSource& source, const DrawOptions& options) {
   const ops::PictureSize cells = cells_of(source, options);
-  return {cells, pictures_at_once(cells), guidance_of(source, options)};
+  const ClipLength length = clip_length(source, options.frames);
+  return {cells, length, pictures_at_once(cells, length), guidance_of(source, options)};
 }
 
 std::string checksum_of_model(const std::string& from) {

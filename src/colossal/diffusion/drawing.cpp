@@ -4,11 +4,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <array>
 #include <deque>
+#include <set>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/seed.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
@@ -29,44 +30,80 @@ at::Tensor filled(const at::Tensor& x, int64_t rows) {
   return at::cat(copies).narrow(0, 0, rows);
 }
 
+/// Returns the sizes of tensors of pictures or clips, whose other dimensions are `first`.
+std::vector<int64_t> with_channels(std::vector<int64_t> first, const std::vector<int64_t>& cells) {
+  first.insert(first.end(), cells.begin(), cells.end());
+  return first;
+}
+
+/// The frames of clips that are given, if there are some.
+class GivenFrames {
+ public:
+  GivenFrames(const Drawing& drawing, at::ScalarType dtype)
+      : values_(drawing.given.defined() ? drawing.given.to(at::kCPU, dtype) : at::Tensor()),
+        indices_(at::tensor(drawing.given_frames, at::kLong)) {}
+
+  /// Returns clips [n, C, frames, h, w] with the given frames in place of their own.
+  at::Tensor put_into(const at::Tensor& clips) const {
+    return values_.defined() ? clips.index_copy(2, indices_, values_) : clips;
+  }
+  /// Returns the field that marks them, int64 [rows, frames].
+  at::Tensor field(int64_t rows, int64_t frames) const {
+    return at::zeros({frames}, at::kLong).index_fill(0, indices_, 1).expand({rows, frames}).contiguous();
+  }
+  /// Returns the numbers of all other frames of one clip or picture.
+  at::Tensor without(const at::Tensor& one) const {
+    if (!values_.defined()) return one;
+    const at::Tensor is_drawn = at::ones({one.size(1)}, at::kLong).index_fill(0, indices_, 0);
+    return one.index_select(1, is_drawn.nonzero().flatten());
+  }
+
+ private:
+  at::Tensor values_, indices_;
+};
+
 /// Runs the passes of a drawing, with classes or captions and without.
 class Predictor {
  public:
-  Predictor(distributed::DistributedModel& model, const Drawing& drawing, const ops::PictureSize& size)
+  /// `cells`: the sizes of one picture or clip, without its channels.
+  Predictor(distributed::DistributedModel& model, const Drawing& drawing, const std::vector<int64_t>& cells,
+            const GivenFrames& given)
       : model_(model),
         shape_(model.decoding_model().shape),
         sizes_(models::denoiser_of(shape_)),
-        size_(size),
+        cells_(cells),
         guidance_(noise::guidance_factors(drawing.guidance)),
         rescale_(drawing.rescale),
         is_guided_(drawing.guidance != 1),
         rows_(static_cast<int64_t>(drawing.seeds.size())),
         halves_(drawing.halves && drawing.halves->size() > 1 ? drawing.halves : nullptr),
-        beside_(drawing.beside) {
+        beside_(drawing.beside),
+        given_(given) {
     const bool reads_text = sizes_.text > 0;
     const at::Tensor classes = at::tensor(drawing.classes, at::kLong);
     const tensor::Batch told = reads_text ? drawing.told : models::told_batch(classes),
                         untold =
                             reads_text ? drawing.untold : models::told_batch(at::full_like(classes, sizes_.classes));
-    const tensor::Batch own = !is_guided_            ? told
-                              : !halves_             ? tensor::joined_rows({told, untold})
-                              : halves_->rank() == 0 ? told
-                                                     : untold;
+    tensor::Batch own = !is_guided_            ? told
+                        : !halves_             ? tensor::joined_rows({told, untold})
+                        : halves_->rank() == 0 ? told
+                                               : untold;
+    if (!drawing.given_frames.empty())
+      own.add("given", {given_.field(own.rows(), cells_.front()), {tensor::Dim::Row, tensor::Dim::Other}});
     const int64_t parts = model.decoding_model().batch_parts;
     all_ = (own.rows() + parts - 1) / parts * parts;
     conditions_ = own.map([this](const tensor::Field& field) { return filled(field.tensor, all_); });
   }
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
-  at::ScalarType dtype() const { return at::promote_types(model_.parameters().options().dtype, at::kFloat); }
 
-  /// Returns the guided prediction [n, outputs, h, w] for the inputs [n, C, h, w].
+  /// Returns the guided prediction [n, outputs, ..] for the inputs [n, C, ..], whose given frames are clean.
   at::Tensor predict(const at::Tensor& inputs, double time) const {
     const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
     const tensor::Batch batch =
         models::denoiser_batch(filled(read, all_), at::full({all_}, time, inputs.options()), conditions_);
     const at::Tensor like =
-        at::empty({all_, sizes_.outputs, size_.height, size_.width},
+        at::empty(with_channels({all_, sizes_.outputs}, cells_),
                   at::TensorOptions(model_.parameters().options().device).dtype(inputs.scalar_type()));
     at::Tensor outputs = model_.everywhere(
         nn::step_of(batch),
@@ -97,17 +134,16 @@ class Predictor {
   at::Tensor guided(const at::Tensor& told, const at::Tensor& untold) const {
     at::Tensor both = guidance_.conditional * told + guidance_.unconditional * untold;
     if (rescale_ == 0) return both;
-    const auto deviation = [](const at::Tensor& x) { return x.flatten(1).std(1, /*unbiased=*/true); };
-    const at::Tensor before = deviation(told), after = deviation(both);
+    const auto deviation = [this](const at::Tensor& one) { return given_.without(one).std().item<double>(); };
     for (int64_t row = 0; row < rows_; ++row)
-      both[row] *= noise::rescale_factor(before[row].item<double>(), after[row].item<double>(), rescale_);
+      both[row] *= noise::rescale_factor(deviation(told[row]), deviation(both[row]), rescale_);
     return both;
   }
 
   distributed::DistributedModel& model_;
   models::ModelShape shape_;
   models::DenoiserSizes sizes_;
-  ops::PictureSize size_;
+  std::vector<int64_t> cells_;
   noise::GuidanceFactors guidance_;
   double rescale_;
   bool is_guided_;
@@ -115,9 +151,10 @@ class Predictor {
   comm::Group* halves_;       // ranks that share guidance; null = both passes are here
   tensor::Batch conditions_;  // classes, or fields of captions, in `all_` rows
   at::Tensor beside_;
+  const GivenFrames& given_;
 };
 
-/// Returns standard normal numbers of each picture, [n, C, h, w], in fp32 and then in `dtype`.
+/// Returns standard normal numbers of each picture, [n, C, ..], in fp32 and then in `dtype`.
 at::Tensor fresh_noise(const std::vector<uint64_t>& seeds, const std::vector<int64_t>& of_one, uint64_t step,
                        at::ScalarType dtype) {
   const std::vector<int64_t> start(of_one.size(), 0);
@@ -156,11 +193,40 @@ at::Tensor with_variance(const at::Tensor& noise, const at::Tensor& variance, co
   return at::exp((share * logs.large + (1 - share) * logs.small) / 2) * noise;
 }
 
-/// Returns the size in cells, after checks of what is drawn.
-ops::PictureSize checked_size(const Drawing& drawing, const models::ModelShape& shape) {
+/// Returns the height and width in cells, of a clip after its frames.
+std::vector<int64_t> cells_of_drawing(const Drawing& drawing, const models::DenoiserSizes& sizes) {
+  require(drawing.frames == 0 || (drawing.frames > 0 && sizes.frames > 0), "draw",
+          "only a model of clips draws frames: got ", drawing.frames, "; leave frames out");
+  const ops::PictureSize size = drawing.size.pixels() > 0 ? drawing.size : ops::PictureSize{sizes.height, sizes.width};
+  if (sizes.frames == 0) return {size.height, size.width};
+  return {drawing.frames > 0 ? drawing.frames : sizes.frames, size.height, size.width};
+}
+
+/// Checks the frames that are given, and that clips have their rate.
+void check_given(const Drawing& drawing, const models::DenoiserSizes& sizes, const std::vector<int64_t>& cells) {
+  require(!sizes.reads_rate || drawing.told.find("fps").defined(), "draw",
+          "a model that reads the frame rate must have the field `fps` of each clip: got none");
+  const std::vector<int64_t>& frames = drawing.given_frames;
+  if (frames.empty() && !drawing.given.defined()) return;
+  require(sizes.frames > 0, "draw", "only clips have given frames: got a model of pictures");
+  const std::set<int64_t> chosen(frames.begin(), frames.end());
+  const auto given = static_cast<int64_t>(chosen.size());
+  require(chosen.size() == frames.size() && given > 0 && given < cells.front() && *chosen.begin() >= 0 &&
+              *chosen.rbegin() < cells.front(),
+          "draw", "given frames must be different ones of the ", cells.front(),
+          " frames of a clip, and leave one to draw: got ", join(frames, ", "));
+  const std::vector<int64_t> wanted{static_cast<int64_t>(drawing.seeds.size()), sizes.channels, given, cells[1],
+                                    cells[2]};
+  require(drawing.given.defined() && drawing.given.sizes() == at::IntArrayRef(wanted), "draw",
+          "given frames must have the sizes ", at::IntArrayRef(wanted), ": got ",
+          drawing.given.defined() ? drawing.given.sizes() : at::IntArrayRef());
+}
+
+/// Returns cells_of_drawing(), after checks of what is drawn.
+std::vector<int64_t> checked_cells(const Drawing& drawing, const models::ModelShape& shape) {
   const models::DenoiserSizes sizes = models::denoiser_of(shape);
   const auto count = static_cast<int64_t>(drawing.seeds.size());
-  const ops::PictureSize size = drawing.size.pixels() > 0 ? drawing.size : ops::PictureSize{sizes.height, sizes.width};
+  const std::vector<int64_t> cells = cells_of_drawing(drawing, sizes);
   require(count > 0, "draw", "a drawing must have a seed for each picture: got none");
   if (drawing.halves) run::check_guidance_ranks(drawing.halves->size(), drawing.guidance);
   if (sizes.text == 0) {
@@ -177,7 +243,7 @@ ops::PictureSize checked_size(const Drawing& drawing, const models::ModelShape& 
             " pictures, and only such a model: got ", told->rows(), " rows");
   }
   const auto check = [&](const at::Tensor& x, const char* what, int64_t channels) {
-    const std::array<int64_t, 4> wanted{count, channels, size.height, size.width};
+    const std::vector<int64_t> wanted = with_channels({count, channels}, cells);
     require(!x.defined() || x.sizes() == at::IntArrayRef(wanted), "draw", what, " must have the sizes ",
             at::IntArrayRef(wanted), ": got ", x.defined() ? x.sizes() : at::IntArrayRef());
   };
@@ -190,7 +256,8 @@ ops::PictureSize checked_size(const Drawing& drawing, const models::ModelShape& 
           drawing.beside.defined() ? "both" : "none");
   require(!drawing.mask.defined() || drawing.pictures.defined(), "draw",
           "a mask must come with the pictures that it keeps: got none");
-  return size;
+  check_given(drawing, sizes, cells);
+  return cells;
 }
 
 /// Returns the given pictures at a noise level.
@@ -204,12 +271,13 @@ at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& 
   const at::NoGradGuard no_grad;
   const models::ModelShape& shape = model.decoding_model().shape;
   const models::DenoiserSizes sizes = models::denoiser_of(shape);
-  const ops::PictureSize size = checked_size(drawing, shape);
-  const Predictor predictor(model, drawing, size);
-  const at::ScalarType dtype = predictor.dtype();
+  const std::vector<int64_t> cells = checked_cells(drawing, shape);
+  const at::ScalarType dtype = at::promote_types(model.parameters().options().dtype, at::kFloat);
+  const GivenFrames given(drawing, dtype);
+  const Predictor predictor(model, drawing, cells, given);
   const auto host = [&](const at::Tensor& x) { return x.defined() ? x.to(at::kCPU, dtype) : x; };
   const auto fresh = [&](uint64_t step) {
-    return fresh_noise(drawing.seeds, {sizes.channels, size.height, size.width}, step, dtype);
+    return fresh_noise(drawing.seeds, with_channels({sizes.channels}, cells), step, dtype);
   };
   const at::Tensor noise = drawing.start.defined() ? host(drawing.start) : fresh(0), pictures = host(drawing.pictures),
                    mask = host(drawing.mask);
@@ -219,7 +287,7 @@ at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& 
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const noise::SamplerStep& step = plan.steps[i];
     if (drawing.stop_requested && drawing.stop_requested()) throw StoppedDrawing();
-    const at::Tensor predicted = predictor.predict(step.input_scale * parts.sample, step.time);
+    const at::Tensor predicted = predictor.predict(given.put_into(step.input_scale * parts.sample), step.time);
     parts.output = predicted.narrow(1, 0, sizes.channels);
     at::Tensor estimate = step.estimate.sample * parts.sample + step.estimate.output * parts.output;
     if (step.clip > 0) estimate = estimate.clamp(-step.clip, step.clip);
@@ -237,7 +305,7 @@ at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& 
     if (!step.keeps_estimate) parts.estimates.pop_front();
     while (parts.estimates.size() > plan.history) parts.estimates.pop_back();
   }
-  return parts.sample;
+  return given.put_into(parts.sample);
 }
 
 data::Picture picture_of(const at::Tensor& pixels) {

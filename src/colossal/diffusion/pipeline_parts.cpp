@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/distributed/row_group.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/caption_parts.h"
@@ -148,6 +149,29 @@ at::Tensor PipelineParts::drawn(const at::Tensor& pixels, bool in_tiles, comm::G
   return on_host(models::latent_of(sizes, moments.chunk(2, 1)[0]));
 }
 
+bool PipelineParts::decodes_clips() const { return vae_ && models::autoencoder_of(vae_->model().shape).frames > 0; }
+
+void PipelineParts::decode_frames(const at::Tensor& clip, int64_t frames,
+                                  const std::function<void(const at::Tensor&)>& take) const {
+  const at::NoGradGuard no_grad;
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
+  const auto take_chunk = [&](const at::Tensor& chunk) {
+    const at::Tensor pixels = on_host(chunk);
+    require(pixels.isfinite().all().item<bool>(), "draw", "the numbers of the autoencoder must be finite: got others",
+            models::finite_remedy(vae_->parameters().options().dtype));
+    for (const at::Tensor& frame : pixels[0].unbind(1)) take(frame);
+  };
+  models::decode_in_chunks(vae_->model(), for_model(models::sample_of(sizes, clip), *vae_), take_chunk, frames);
+}
+
+at::Tensor PipelineParts::drawn_frame(const at::Tensor& pixels, bool in_tiles, comm::Group* ranks) const {
+  if (!decodes_clips()) return drawn(pixels, in_tiles, ranks);
+  const at::NoGradGuard no_grad;
+  const at::Tensor moments = models::moments_of_clips(vae_->model(), for_model(pixels, *vae_).unsqueeze(2));
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
+  return on_host(models::latent_of(sizes, moments.chunk(2, 1)[0])).squeeze(2);
+}
+
 std::string PipelineParts::note_of_tiles(const ops::PictureSize& cells) const {
   if (!vae_) return "";
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
@@ -172,7 +196,12 @@ std::vector<train::MemoryNeed> needs_of_parts(const run::PipelineSource& source,
   const std::vector<int64_t> sizes{1, source.sizes.channels, source.sizes.height, source.sizes.width};
   const auto need = need_of(source.vae, [&](const models::Model& model, const nn::Parameters& parameters) {
     const at::ScalarType dtype = at::promote_types(parameters.options().dtype, at::kFloat);
-    models::decoded_exactly(model, parameters, at::empty(sizes, at::TensorOptions(dtype).device(at::kMeta)));
+    const at::Tensor latent = at::empty(sizes, at::TensorOptions(dtype).device(at::kMeta));
+    if (models::autoencoder_of(model.shape).frames == 0)
+      models::decoded_exactly(model, parameters, latent);
+    else
+      models::decode_in_chunks(model, latent.unsqueeze(2).expand({-1, -1, source.sizes.frames, -1, -1}),
+                               [](const at::Tensor&) {});
   });
   needs.push_back({"autoencoder", train::kFrozenParameters, need.weights, "device"});
   needs.push_back({"", "decoding", need.tensors, "device"});

@@ -95,8 +95,6 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
   require(!options_.has_pictures || options_.keys.target == "epsilon", "diffusion",
           "a model that predicts a variance learns target = \"epsilon\": got ", options_.keys.target,
           "; set model.learned_sigma = false");
-  require(pipeline_.has_latents() || !pipeline_.reads_text(), "vae",
-          "a model that reads captions must draw latents: got from = \"none\"; name an autoencoder");
   require(data_keys_.prior.empty() || config.training.batch_size % 2 == 0, "data",
           "half of each batch comes from prior, so training.batch_size must be even: got ", config.training.batch_size);
   require(data_keys_.prior.empty() || pipeline_.has_latents(), "data",

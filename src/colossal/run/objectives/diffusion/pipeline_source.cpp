@@ -52,30 +52,6 @@ PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes
   return source;
 }
 
-/// Sets the autoencoder to the one that [vae] names, and the sizes that follow from it.
-void set_autoencoder(PipelineSource& source, const std::string& from) {
-  const bool is_own = !from.empty() && from != "none";
-  if (from == "none") source.vae.clear();
-  if (is_own) source.vae = has_pipeline(from) ? read_pipeline(from).at("vae").folder : from;
-  if (!source.has_latents()) {
-    require(source.sizes.channels == 3, "model", "channels must be 3 for a model of pixels (vae.from = \"none\"): got ",
-            source.sizes.channels, "; set model.channels = 3, or vae.from to an autoencoder");
-    source.factor = 1;
-    return;
-  }
-  const ModelSource vae = find_source(source.vae, built_in());
-  const models::AutoencoderSizes sizes = models::autoencoder_of(vae.shape);
-  require(sizes.channels == source.sizes.channels, "vae", "the latents of from = ", source.vae, " must have the ",
-          source.sizes.channels, " channels of the model: got ", sizes.channels, "; name another autoencoder, or set ",
-          "vae.from = \"none\" for a model of pixels");
-  source.factor = sizes.factor;
-  const std::string notice = concat("the autoencoder ", source.vae,
-                                    " has random weights: losses are real, but pictures show nothing; set vae.from to "
-                                    "the folder or run of a trained one");
-  std::erase(source.notices, notice);  // of the run from which this one starts
-  if (vae.is_preset) source.notices.push_back(notice);
-}
-
 /// Sets the sampler that draws if nobody names one.
 void set_sampler(PipelineSource& source) {
   const bool is_flow = source.keys.noise_target() == noise::Target::Flow;
@@ -127,6 +103,29 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
   return source;
 }
 
+void set_autoencoder(PipelineSource& source, const std::string& from) {
+  const bool is_own = !from.empty() && from != "none";
+  if (from == "none") source.vae.clear();
+  if (is_own) source.vae = has_pipeline(from) ? read_pipeline(from).at("vae").folder : from;
+  if (!source.has_latents()) {
+    require(source.sizes.channels == 3, "model", "channels must be 3 for a model of pixels (vae.from = \"none\"): got ",
+            source.sizes.channels, "; set model.channels = 3, or vae.from to an autoencoder");
+    source.factor = 1;
+    return;
+  }
+  const ModelSource vae = find_source(source.vae, built_in());
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae.shape);
+  require(sizes.channels == source.sizes.channels, "vae", "the latents of from = ", source.vae, " must have the ",
+          source.sizes.channels, " channels of the model: got ", sizes.channels, "; name another autoencoder, or set ",
+          "vae.from = \"none\" for a model of pixels");
+  source.factor = sizes.factor;
+  const std::string notice = concat("the autoencoder ", source.vae,
+                                    " has random weights: losses are real, but pictures show nothing; set vae.from to "
+                                    "the folder or run of a trained one");
+  std::erase(source.notices, notice);  // of the run from which this one starts
+  if (vae.is_preset) source.notices.push_back(notice);
+}
+
 PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, const models::ModelShape& shape) {
   const models::DenoiserSizes sizes = models::denoiser_of(shape);
   PipelineSource source = parts_of(config, sizes);
@@ -160,6 +159,9 @@ noise::SamplerOptions options_of(const PipelineSource& source, const GivenSample
   options.eta = given.eta;
   options.strength = given.strength;
   options.target = source.keys.noise_target();
+  if (source.sizes.frames > 0 && options.target == noise::Target::Flow && source.keys.shift == "auto" &&
+      given.size.tokens > 0)
+    options.shift = noise::automatic_shift(source.sizes.shift, given.size);
   if (source.sizes.outputs > source.sizes.channels) options.variance = noise::Variance::Learned;
   return options;
 }

@@ -65,6 +65,10 @@ PipelineSource pipeline_in_folder(const std::string& folder, const models::Regis
 /// text encoder has.
 PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 
+/// Sets the autoencoder of a pipeline, and the sizes that follow from it. `from`: a folder, a run, a preset or a
+/// pipeline; empty = the one that it has, "none" = pixels. Errors: as pipeline_of_run().
+void set_autoencoder(PipelineSource& source, const std::string& from);
+
 /// The options of a sampler that a user gives; those left out are the pipeline's.
 struct GivenSampler {
   std::string sampler{}, spacing{};  ///< empty = left out
@@ -72,6 +76,7 @@ struct GivenSampler {
   bool karras = false;
   double eta = 0;
   double strength = 1;
+  noise::DrawnSize size{};  ///< of what is drawn, for an automatic shift; 0 tokens = as the pipeline says
 };
 
 /// Returns the options of the sampler for the pipeline. ddpm uses the variance of a model that predicts one.

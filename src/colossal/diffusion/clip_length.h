@@ -1,0 +1,32 @@
+// The length of the clips of a drawing, and options that only clips have.
+//
+//   const ClipLength length = clip_length(source, /*frames=*/51);    // 15 of the latent, with Open-Sora 1.2's autoencoder
+#pragma once
+#include <cstdint>
+
+#include "colossal/diffusion/draw_options.h"
+#include "colossal/noise/flow_times.h"
+#include "colossal/ops/convolution.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+
+namespace colossal::diffusion {
+
+struct ClipLength {
+  int64_t frames = 0;   ///< of pixels; 0 = the drawing is of pictures
+  int64_t latents = 0;  ///< frames as the model draws them
+};
+
+/// Returns the length of a clip of that many frames; 0 = the length for which the model is made. A pipeline of pictures
+/// has none. It reads no weights.
+/// Errors: ("draw") frames for a model of pictures; those of models::latent_frames() and run::find_source().
+ClipLength clip_length(const run::PipelineSource& source, int64_t frames);
+
+/// Returns the size by which a flow shifts its times (noise::automatic_shift()). `cells`: of a frame or a picture.
+noise::DrawnSize drawn_size(const run::PipelineSource& source, const ops::PictureSize& cells, const ClipLength& length);
+
+/// Checks the options of a pipeline of clips, and that one of pictures is given none of clips. Errors ("draw"): frames,
+/// a rate or a last frame of a model of pictures; a mask, a strength or latents' tiles that clips do not have; as many
+/// given frames as the latent has. Errors of clip_length().
+void check_clip_options(const run::PipelineSource& source, const DrawOptions& options);
+
+}  // namespace colossal::diffusion

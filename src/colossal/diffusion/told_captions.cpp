@@ -1,0 +1,31 @@
+#include "colossal/diffusion/told_captions.h"
+
+#include <ATen/ATen.h>
+
+namespace colossal::diffusion {
+
+using tensor::Dim;
+
+ToldCaptions read_captions(const run::PipelineSource& source, PipelineParts& parts, const CaptionsToRead& captions) {
+  const models::DenoiserSizes& sizes = source.sizes;
+  ToldCaptions read;
+  read.told = parts.told(captions.prompt, captions.clip_skip);
+  if (sizes.reads_rate)
+    read.told.add("fps", {at::full({1}, captions.fps > 0 ? captions.fps : kDefaultRate, at::kFloat), {Dim::Row}});
+  const auto untold_as = [](const tensor::Batch& told, int64_t is_untold) {
+    return told.with("untold", {at::full({1}, is_untold, at::kLong), {Dim::Row}});
+  };
+  if (sizes.masks_text) read.told = untold_as(read.told, 0);
+  if (!captions.is_guided) return read;
+  // The null text is read at the tokens of the caption, as in training.
+  if (sizes.masks_text && captions.negative.empty()) {
+    read.untold = untold_as(read.told, 1);
+    return read;
+  }
+  read.untold = read.told;
+  const tensor::Batch negative = parts.told(captions.negative, captions.clip_skip);
+  for (const auto& [name, field] : negative.fields()) read.untold = read.untold.with(name, field);
+  return read;
+}
+
+}  // namespace colossal::diffusion
