@@ -15,6 +15,9 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/memory/account.h"
+#include "colossal/models/autoencoder_clips.h"
+#include "colossal/models/denoiser.h"
+#include "colossal/models/registry.h"
 #include "colossal/plan/profile.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
@@ -182,6 +185,74 @@ TEST(DrawingPlan, SharesThePassesOfGuidance) {
   EXPECT_EQ(two.parts.at(1).weights, one.parts.at(1).weights);
   EXPECT_LT(two.parts.at(1).peak_bytes, one.parts.at(1).peak_bytes);
   EXPECT_LT(two.step_seconds, 0.7 * one.step_seconds);
+}
+
+/// Returns a pipeline of an STDiT3 alone.
+run::PipelineSource clips_of(const std::string& preset) {
+  const models::ModelShape shape = models::built_in().resolve({.name = preset});
+  return {.model = preset, .sizes = models::denoiser_of(shape), .factor = 8};
+}
+
+DrawnLoading dsp(int64_t ranks) {
+  DrawnLoading loading{.dtype = at::kBFloat16};
+  loading.layout.sequence = {ranks, "dsp"};
+  return loading;
+}
+
+// 16 seconds of 720p: 408 frames, which Open-Sora 1.2's autoencoder makes 120 of 45 x 80 patches.
+TEST(DrawingPlan, CountsWhatSixteenSecondsOf720pSwitch) {
+  const models::AutoencoderSizes vae{.factor = 8, .frames = 17, .frame_factor = 4, .chunk_frames = 17};
+  const DrawnWork work{
+      .cells = {720 / 8, 1280 / 8}, .frames = 408, .latents = models::latent_frames(vae, 408), .passes = 30};
+  const DrawingPlan plan =
+      plan_drawing(clips_of("stdit3-xl-2"), work, dsp(8), plan::find_profile("h100-8x"), run::built_in());
+  EXPECT_EQ(plan.tokens, 432'000);
+  EXPECT_EQ(plan.switched, 24'385'536'000.0);
+  EXPECT_TRUE(plan.fits);
+  // Besides, an all_reduce of the end, whose patches have 2 x 2 x 8 numbers, sends 2 (n - 1) times these.
+  EXPECT_EQ(plan.sent, 2 * (plan.switched + static_cast<double>(2 * 7 * plan.tokens * 32))) << "a guided step";
+  const nlohmann::json json = nlohmann::json::parse(to_json(plan));
+  EXPECT_EQ(json.at("tokens"), 432'000);
+  EXPECT_EQ(json.at("switched"), 24'385'536'000);
+  EXPECT_THAT(to_text(plan), testing::HasSubstr("432000 tokens, and 24385536000 elements that switches"));
+}
+
+// Two switches a pair of blocks, of frames or places that the ranks divide.
+TEST(DrawingPlan, CountsTheSwitchesOfEachClip) {
+  const run::PipelineSource source = clips_of("stdit3-tiny");
+  const double hidden = 96, pairs = 2;
+  for (const int64_t ranks : {2, 4}) {
+    const DrawnWork work{.cells = {16, 16}, .frames = 4, .latents = 4, .count = 2, .at_once = 2, .is_guided = false};
+    const DrawingPlan plan = plan_drawing(source, work, dsp(ranks), plan::find_profile("h100-8x"), run::built_in());
+    const auto n = static_cast<double>(ranks);
+    EXPECT_EQ(plan.tokens, 4 * 16);
+    EXPECT_EQ(plan.switched, (n - 1) / n * static_cast<double>(plan.tokens) * hidden * 2 * pairs) << ranks;
+  }
+  EXPECT_EQ(
+      plan_drawing(source, {.cells = {16, 16}, .frames = 4, .latents = 4}, {}, machine(), run::built_in()).switched, 0);
+}
+
+TEST(DrawingPlan, DecodesClipsInChunksOfTime) {
+  run::PipelineSource source = pipeline_of("sd-1.5-tiny");  // its decoder alone counts
+  source.vae = "open-sora-vae-tiny";
+  const auto decoder = [&](int64_t frames) {
+    return plan_drawing(source, {.cells = {8, 8}, .frames = frames, .is_guided = false}, {}, machine(),
+                        run::built_in());
+  };
+  const DrawingPlan few = decoder(5), many = decoder(50);
+  EXPECT_EQ(few.parts.at(2).peak_bytes, many.parts.at(2).peak_bytes) << "one chunk is in memory";
+  EXPECT_GT(many.seconds, few.seconds);
+}
+
+TEST(DrawingPlan, DecodesClipsFrameByFrame) {
+  const run::PipelineSource source = pipeline_of("sd-1.5-tiny");  // its decoder alone counts
+  const auto decoder = [&](int64_t frames) {
+    return plan_drawing(source, {.cells = {16, 16}, .frames = frames, .is_guided = false}, {}, machine(),
+                        run::built_in());
+  };
+  const DrawingPlan few = decoder(2), many = decoder(20);
+  EXPECT_EQ(few.parts.at(2).peak_bytes, many.parts.at(2).peak_bytes) << "one frame is in memory";
+  EXPECT_GT(many.seconds, few.seconds);
 }
 
 }  // namespace

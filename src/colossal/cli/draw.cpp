@@ -18,12 +18,15 @@
 #include "colossal/base/machine.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/commands.h"
+#include "colossal/cli/draw_clips.h"
 #include "colossal/cli/draw_plan.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/data/streams/json_lines.h"
+#include "colossal/diffusion/clip_length.h"
+#include "colossal/diffusion/decoded_clip.h"
 #include "colossal/diffusion/draw_options.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/pipeline_parts.h"
@@ -40,7 +43,7 @@ struct DrawRequest {
   ModelOptions model;
   diffusion::DrawOptions options;
   int64_t guidance_ranks = 1;
-  std::string prompts, to, latents, decode, cluster;
+  std::string vae, prompts, to, latents, decode, cluster;
   bool as_json = false, plans = false;
 };
 
@@ -113,10 +116,11 @@ diffusion::GivenPictures read_given(const std::string& path) {
 /// Writes the pictures of the tasks, on the rank that speaks.
 class PictureFiles {
  public:
-  explicit PictureFiles(const DrawRequest& request) : r_(request), is_folder_(!request.to.ends_with(".png")) {}
+  explicit PictureFiles(const DrawRequest& request) : r_(request), clips_(request.to, request.as_json) {}
 
   void write(const diffusion::DrawnPicture& drawn) {
-    const std::string path = is_folder_ ? free_path(drawn.seed) : r_.to;
+    if (drawn.frames > 0) return clips_.write(drawn);
+    const std::string path = names_drawn_file(r_.to) ? r_.to : numbered_path(r_.to, written_, drawn.seed, ".png");
     write_file(path, drawn.png);
     ++written_;
     if (!r_.as_json) {
@@ -133,25 +137,26 @@ class PictureFiles {
   }
 
  private:
-  /// Returns the path of the next picture in the folder: its number in this command, and its seed.
-  std::string free_path(int64_t seed) const {
-    std::string number = std::to_string(written_);
-    number.insert(0, number.size() < 4 ? 4 - number.size() : 0, '0');
-    return concat(r_.to, "/", number, "-", seed, ".png");
-  }
-
   const DrawRequest& r_;
-  bool is_folder_;
+  ClipFiles clips_;
   int64_t written_ = 0;
 };
 
+/// Finds the pipeline, with the autoencoder of the user. `sampler`: as for run::pipeline_in_folder().
+run::PipelineSource pipeline_of(const DrawRequest& r, const run::Program& known, const std::string& sampler) {
+  run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw", sampler);
+  if (!r.vae.empty()) run::set_autoencoder(source, r.vae);
+  return source;
+}
+
 /// Writes the latents of a drawing that could not be decoded, and says how to go on.
 [[noreturn]] void keep_latents(const DrawRequest& r, const diffusion::DecodingFailed& failure) {
-  std::string path = r.to.ends_with(".png") ? r.to.substr(0, r.to.size() - 4) : concat(r.to, "/", failure.seed);
+  std::string path = names_drawn_file(r.to) ? r.to.substr(0, r.to.size() - 4) : concat(r.to, "/", failure.seed);
   path += ".latents.safetensors";
   checkpoint::write_safetensors(path, {{"latents", failure.latents}});
+  const std::string of_clips = failure.latents.dim() == 5 ? frame_flags(r.options) : "";
   throw Error("draw", concat(failure.message(), "; the latents are in ", path, ": `colossal draw --from ", r.model.from,
-                             " --decode ", path, " --to ", r.to, "` finishes the pictures"));
+                             " --decode ", path, of_clips, " --to ", r.to, "` finishes the pictures"));
 }
 
 /// Memory that waits for reuse while latents are decoded, which are large tensors of a few sizes.
@@ -159,16 +164,23 @@ constexpr size_t kWaitingBytes = size_t{256} << 20;
 
 /// Decodes latents of an earlier command. All ranks of the layout share the rows of each picture.
 int decode(const DrawRequest& r, const run::Program& known) {
-  run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw");
+  run::PipelineSource source = pipeline_of(r, known, "");
   source.captions.clear();  // none are read
   source.sizes.text = 0;
   const checkpoint::SafetensorsReader file(r.decode);
   require(source.has_latents() && file.contains("latents"), "draw", "--decode must be a file with the tensor latents, ",
           "and --from a model that draws latents: got ", r.decode, " and ", r.model.from);
   const at::Tensor latents = file.tensor("latents").to(at::kFloat);
-  const bool is_file = r.to.ends_with(".png");
+  const bool is_file = names_drawn_file(r.to), is_clip = latents.dim() == 5;
   require(!is_file || latents.size(0) == 1, "draw", "--to must be a folder for ", latents.size(0), " pictures: got ",
-          r.to, "; leave out .png");
+          r.to, "; leave out its ending");
+  require(is_clip == (source.sizes.frames > 0), "draw", "the latents must be what the model draws: got ",
+          latents.sizes(), "; name with --from the model that drew them");
+  if (is_clip) source.sizes.frames = latents.size(2);  // the length if --frames is left out
+  const diffusion::ClipLength length = diffusion::clip_length(source, r.options.frames);
+  require(!is_clip || length.latents == latents.size(2), "draw", "the latents of ", length.frames, " frames must be ",
+          length.latents, " frames: got ", latents.sizes(), "; set --frames as in the command that wrote them");
+  check_drawn_path(r.to, source, r.options);
   memory::keep_host_memory();
   memory::limit_host_memory(kWaitingBytes);
   const auto world = join_layout(r.model);
@@ -179,10 +191,20 @@ int decode(const DrawRequest& r, const run::Program& known) {
   comm::Mesh mesh(*world, r.model.layout.axes());
   const bool speaks = world->rank() == 0;
   if (!is_file && speaks) create_folder(r.to);
-  const std::string note = r.options.tiles ? parts.note_of_tiles({latents.size(2), latents.size(3)}) : "";
+  const std::string note = r.options.tiles ? parts.note_of_tiles({latents.size(-2), latents.size(-1)}) : "";
   PictureFiles files(r);
   for (int64_t i = 0; i < latents.size(0); ++i) {
     const Stopwatch watch;
+    if (is_clip) {
+      const diffusion::ClipToDecode clip{
+          .clip = latents.narrow(0, i, 1), .frames = length.frames, .in_tiles = r.options.tiles, .seed = i};
+      decode_frames(parts, mesh, clip, r.options, [&](diffusion::DrawnPicture& frame) {
+        frame.seconds = watch.seconds();
+        frame.note = note;
+        files.write(frame);
+      });
+      continue;
+    }
     const at::Tensor pixels = parts.pixels(latents.narrow(0, i, 1), r.options.tiles, &mesh.all())[0];
     if (speaks)
       files.write({.png = data::encode_png(diffusion::picture_of(pixels)),
@@ -204,6 +226,7 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
       ->check(CLI::Range(1, 2));
   DrawFlagAdder flags(app);
   r.options.fields(flags);
+  app.add_option("--vae", r.vae, "folder, run or pipeline whose autoencoder is used in place of the model's own");
   app.add_option("--prompts", r.prompts,
                  "JSON lines, each with any of these options by its name: {\"class\": \"star\"}");
   app.add_option("--latents", r.latents,
@@ -212,8 +235,10 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
   app.add_option("--decode", r.decode,
                  "draw nothing: decode the tensor `latents` of a safetensors file that an earlier command wrote, "
                  "because its decoding failed");
-  app.add_option("--to", r.to, "a .png file for one picture, or a folder, which is made");
-  app.add_flag("--json", r.as_json, "print a line of JSON for each picture");
+  app.add_option("--to", r.to,
+                 "a .png file for one picture, a .gif, .y4m or .mp4 file for one clip, or a folder, which is made; it "
+                 "gets clips as .gif");
+  app.add_flag("--json", r.as_json, "print a line of JSON for each picture or clip");
   app.add_flag("--plan", r.plans,
                "draw nothing, but print memory and time on a cluster; --from may also be a preset such as sd-1.5");
   app.add_option("--cluster", r.cluster, "with --plan: hardware, as for `colossal plan`; default: this");
@@ -239,7 +264,7 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
   const bool speaks = world->rank() == 0;
   if (speaks) {
     print_notices(loaded.model);
-    if (!r.to.ends_with(".png")) create_folder(r.to);
+    if (!names_drawn_file(r.to)) create_folder(r.to);
   }
   PictureFiles files(r);
   const at::Device device = loaded.model.model->parameters().options().device;
@@ -271,7 +296,7 @@ int draw(const Arguments& arguments, const run::Program* program) {
   DrawRequest r;
   add_draw_options(app, r);
   parse(app, arguments);
-  if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.cluster, r.as_json, program);
+  if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.vae, r.cluster, r.as_json, program);
   if (r.to.empty()) throw UsageError("colossal draw: --to is required");
   if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");
   const run::Program known = program ? *program : run::built_in();
@@ -283,12 +308,13 @@ int draw(const Arguments& arguments, const run::Program* program) {
   for (const std::string& text : std::exchange(r.model.adapters, {})) work.adapters.push_back(run::parse_adapter(text));
   check_model_options(app, r.model);
   work.tasks = tasks_of(r);
-  require(!r.to.ends_with(".png") || (r.prompts.empty() && r.options.count == 1), "draw",
-          "--to must be a folder for several pictures: got ", r.to, "; leave out .png");
-  work.source = diffusion::find_pipeline(r.model.from, known, "draw", r.options.sampler);
+  require(!names_drawn_file(r.to) || (r.prompts.empty() && r.options.count == 1), "draw",
+          "--to must be a folder for several pictures: got ", r.to, "; leave out its ending");
+  work.source = pipeline_of(r, known, r.options.sampler);
   work.given = read_given(r.latents);
   for (const DrawTask& task : work.tasks) {
     diffusion::Drawer::check(work.source, task.options, work.given);
+    check_drawn_path(r.to, work.source, task.options);
     run::check_guidance_ranks(r.guidance_ranks, diffusion::parts_of_drawing(work.source, task.options).guidance);
   }
   return with_ranks(r.guidance_ranks * r.model.layout.ranks(), "draw", arguments,

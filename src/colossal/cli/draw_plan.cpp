@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "colossal/base/error.h"
+#include "colossal/diffusion/clip_length.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/predict/drawing_plan.h"
@@ -19,12 +20,18 @@ namespace colossal::cli {
 namespace {
 
 /// Returns the pipeline of a preset, of a folder or of a run.
-run::PipelineSource planned_pipeline(const std::string& from, const run::Program& program, const std::string& sampler) {
+run::PipelineSource planned_pipeline(const std::string& from, const run::Program& program, const std::string& sampler,
+                                     const std::string& vae) {
   const std::vector<std::string> presets = program.models.preset_names();
   std::error_code ignored;
-  if (std::find(presets.begin(), presets.end(), from) == presets.end() || std::filesystem::exists(from, ignored))
-    return diffusion::find_pipeline(from, program, "draw", sampler);
-  const run::Config config = run::read_given_config("", {"--model.name=" + from}).config;
+  if (std::find(presets.begin(), presets.end(), from) == presets.end() || std::filesystem::exists(from, ignored)) {
+    run::PipelineSource source = diffusion::find_pipeline(from, program, "draw", sampler);
+    if (!vae.empty()) run::set_autoencoder(source, vae);
+    return source;
+  }
+  std::vector<std::string> keys{"--model.name=" + from};
+  if (!vae.empty()) keys.push_back("--vae.from=" + vae);
+  const run::Config config = run::read_given_config("", keys).config;
   const run::ResolvedModel model = run::resolve_model(config, program);
   const auto objective = std::dynamic_pointer_cast<const run::DiffusionObjective>(model.objective.objective);
   require(objective != nullptr, "draw", "the preset ", from, " must draw pictures: got one that ",
@@ -37,9 +44,10 @@ run::PipelineSource planned_pipeline(const std::string& from, const run::Program
 }  // namespace
 
 int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion::DrawOptions& options,
-              const std::string& cluster, bool as_json, const run::Program* program) {
+              const std::string& vae, const std::string& cluster, bool as_json, const run::Program* program) {
   const run::Program known = program ? *program : run::built_in();
-  const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler);
+  const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler, vae);
+  diffusion::check_clip_options(source, options);
   const diffusion::DrawnParts parts = diffusion::parts_of_drawing(source, options);
   run::check_guidance_ranks(guidance_ranks, parts.guidance);
   const run::ClusterChoice choice = run::choose_cluster(cluster.empty() ? "this" : cluster);
@@ -49,6 +57,8 @@ int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion
   const predict::DrawingPlan plan =
       predict::plan_drawing(source,
                             {.cells = parts.cells,
+                             .frames = parts.length.frames,
+                             .latents = parts.length.latents,
                              .count = options.count,
                              .at_once = parts.at_once,
                              .passes = static_cast<int64_t>(run::plan_of(source, options.given()).steps.size()),

@@ -32,6 +32,8 @@ int serve_pictures_as_rank(const ServeOptions& options, const run::Program* prog
   ServingRank rank(options);
   const run::Program known = program ? *program : run::built_in();
   const run::PipelineSource source = diffusion::find_pipeline(options.model.from, known, "serve");
+  require(source.sizes.frames == 0, "serve", "the model must draw pictures: got one of clips in ", options.model.from,
+          "; draw them with `colossal draw`");
   run::Loading loading = options.model.loading();
   loading.tokenizer = "none";
   const serve::ModelAndDraft loaded = rank.load(loading, &known);

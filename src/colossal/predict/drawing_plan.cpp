@@ -19,11 +19,13 @@
 #include "colossal/distributed/row_group.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/parallel/sequence/config.h"
 #include "colossal/plan/cluster_costs.h"
 #include "colossal/plan/timeline.h"
 #include "colossal/predict/roles.h"
@@ -118,25 +120,51 @@ double elements_sent(const StepEvents& events) {
   return sum;
 }
 
-/// Runs a step of the model for `pictures` pictures. `halves`: the ranks that share the passes of guidance.
+/// Returns the elements that the rank sends to switch between axes.
+double elements_switched(const StepEvents& events) {
+  StepEvents switches;
+  for (const StepEvent& event : events.list)
+    if (event.kind == StepEvent::Kind::Call && event.collective == static_cast<uint8_t>(Collective::AllToAll))
+      switches.list.push_back(event);
+  return elements_sent(switches);
+}
+
+/// Returns the rows of a pass for `pictures` pictures or clips, of which `halves` ranks share the passes of guidance.
+int64_t rows_of_pass(const models::Model& model, const DrawnWork& work, int64_t pictures, int64_t halves) {
+  const int64_t rows = work.is_guided && halves == 1 ? 2 * pictures : pictures, parts = model.batch_parts;
+  return (rows + parts - 1) / parts * parts;
+}
+
+/// Returns what `rows` rows are told of captions, with the fields of a model that masks them.
+tensor::Batch told_of(const models::DenoiserSizes& sizes, int64_t rows, at::ScalarType dtype) {
+  using tensor::Dim;
+  tensor::Batch told = models::example_told(sizes, rows, dtype);
+  if (!sizes.masks_text) return told;
+  told.add("text_mask", {at::empty({rows, sizes.text_tokens}, on_meta(at::kLong)), {Dim::Row, Dim::Other}});
+  told.add("untold", {at::empty({rows}, on_meta(at::kLong)), {Dim::Row}});
+  return told;
+}
+
+/// Runs a step of the model for `pictures` pictures or clips. `halves`: the ranks that share the passes of guidance.
 void run_step(distributed::DistributedModel& model, comm::Group& halves, const run::PipelineSource& source,
               const DrawnWork& work, int64_t pictures) {
-  const int64_t parts = model.decoding_model().batch_parts;
-  int64_t rows = work.is_guided && halves.size() == 1 ? 2 * pictures : pictures;
+  const int64_t rows = rows_of_pass(model.decoding_model(), work, pictures, halves.size());
   const models::DenoiserSizes& sizes = source.sizes;
   const at::ScalarType exact = at::promote_types(model.parameters().options().dtype, at::kFloat);
-  rows = (rows + parts - 1) / parts * parts;
-  const auto make = [&](std::vector<int64_t> dims, at::ScalarType dtype) { return at::empty(dims, on_meta(dtype)); };
-  const tensor::Batch batch =
-      models::denoiser_batch(make({rows, sizes.channels + sizes.beside, work.cells.height, work.cells.width}, exact),
-                             make({rows}, exact), models::example_told(sizes, rows, exact));
+  const auto make = [&](int64_t channels) {
+    std::vector<int64_t> dims{rows, channels, work.cells.height, work.cells.width};
+    if (work.latents > 0) dims.insert(dims.begin() + 2, work.latents);
+    return at::empty(dims, on_meta(exact));
+  };
+  const tensor::Batch batch = models::denoiser_batch(make(sizes.channels + sizes.beside),
+                                                     at::empty({rows}, on_meta(exact)), told_of(sizes, rows, exact));
   const models::ModelShape& shape = model.decoding_model().shape;
   const at::Tensor outputs = model.everywhere(
       nn::step_of(batch),
       [&](int, const models::States& end, const nn::ForwardContext&) {
         return models::predicted_picture(shape, end.at(0), batch).to(exact);
       },
-      make({rows, sizes.outputs, work.cells.height, work.cells.width}, exact));
+      make(sizes.outputs));
   if (halves.size() > 1) run::gathered_halves(outputs.narrow(0, 0, pictures), halves);
 }
 
@@ -213,15 +241,26 @@ class Planner {
         });
     add("model", passes);
     for (const Pass& pass : passes) plan_.sent += elements_sent(pass.events);
+    add_tokens(passes);
     plan_.step_seconds = seconds_of(passes, cluster_);
     const int64_t batches = (work_.count + together() - 1) / together();
     plan_.seconds += plan_.step_seconds * static_cast<double>(work_.passes * batches);
+  }
+
+  void add_tokens(const std::vector<Pass>& passes) {
+    const auto patches = [&](int64_t side) { return (side + source_.sizes.patch - 1) / source_.sizes.patch; };
+    plan_.tokens = std::max<int64_t>(1, work_.latents) * patches(work_.cells.height) * patches(work_.cells.width);
+    if (!parallel::switches_axes(loading_.layout.sequence)) return;
+    for (const Pass& pass : passes) plan_.switched += elements_switched(pass.events);
+    const bool is_twice = work_.is_guided && loading_.guidance_ranks == 1;
+    plan_.switched /= static_cast<double>((is_twice ? 2 : 1) * share_ * loading_.layout.data * loading_.guidance_ranks);
   }
 
   /// Adds the decoder, whose ranks share the rows of a picture if they have nothing else to decode: those of a replica,
   /// and all of them for a last batch of fewer pictures than replicas.
   void add_decoder() {
     const models::ModelShape shape = shape_of(source_.vae);
+    if (work_.frames > 0) return add_decoder_of_clips(shape);
     const int64_t replicas = loading_.layout.data, full = work_.count / together(), rest = work_.count % together();
     std::vector<Pass> all;
     const auto add_pictures = [&](int64_t pictures, bool is_shared) {
@@ -238,6 +277,29 @@ class Planner {
     add_pictures(full * share_ + (is_shared ? 0 : (rest + replicas - 1) / replicas), false);
     add_pictures(is_shared ? rest : 0, true);
     add("decoder", all);
+  }
+
+  /// Adds the decoder of clips: all ranks share the rows of a frame, or one rank decodes with an autoencoder of clips.
+  void add_decoder_of_clips(const models::ModelShape& shape) {
+    const models::AutoencoderSizes sizes = models::autoencoder_of(shape);
+    const bool is_by_frame = sizes.frames == 0;
+    // Chunks are independent, so one of them shows what all need.
+    const bool is_by_chunk = sizes.chunk_frames > 0 && work_.frames > sizes.chunk_frames;
+    const int64_t frames = is_by_chunk ? sizes.chunk_frames : work_.frames;
+    const int64_t ranks = is_by_frame && !work_.in_tiles ? plan_.ranks : 1;
+    const std::vector<Pass> passes =
+        recorded_by(ranks, shape, Held::ByEach, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
+          if (is_by_frame) return decode(model, mesh.all());
+          const at::Tensor latent = at::empty(
+              {1, source_.sizes.channels, models::latent_frames(sizes, frames), work_.cells.height, work_.cells.width},
+              on_meta(at::promote_types(loading_.dtype, at::kFloat)));
+          models::decode_in_chunks(model.decoding_model(), latent, [](const at::Tensor&) {}, frames);
+        });
+    const double times = is_by_frame || is_by_chunk
+                             ? static_cast<double>(work_.frames) / static_cast<double>(is_by_frame ? 1 : frames)
+                             : 1;
+    plan_.seconds += static_cast<double>(work_.count) * times * seconds_of(passes, cluster_);
+    add("decoder", passes);
   }
 
   /// Decodes a picture, of which `sharing` ranks have some rows each.
@@ -276,7 +338,11 @@ std::string to_text(const DrawingPlan& plan) {
                             readable_bytes(plan.peak_bytes), " a rank\n");
   for (const DrawnPart& part : plan.parts)
     text += concat(part.name, ": ", readable_bytes(part.peak_bytes), ", weights ", readable_bytes(part.weights), "\n");
-  text += concat("sent a step: ", text_of(plan.sent, 10), " elements over all ranks\n");
+  text += concat("sent a step: ", text_of(plan.sent, 10), " elements over all ranks\n", plan.tokens, " tokens");
+  if (plan.switched > 0)
+    text += concat(", and ", text_of(plan.switched, 12),
+                   " elements that switches of axes send in a forward pass of a clip");
+  text += "\n";
   text += plan.fits ? concat("The drawing fits ", plan.cluster, ".\n")
                     : concat("The drawing does not fit ", plan.cluster, ": a rank needs ",
                              readable_bytes(plan.peak_bytes), ", and there are ", readable_bytes(plan.limit_bytes),
@@ -288,10 +354,15 @@ std::string to_text(const DrawingPlan& plan) {
 std::string to_json(const DrawingPlan& plan) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::array();
   for (const DrawnPart& part : plan.parts) parts.push_back({{"name", part.name}, {"peak_bytes", part.peak_bytes}});
-  const nlohmann::ordered_json all{
-      {"fits", plan.fits}, {"seconds", plan.seconds},       {"step_seconds", plan.step_seconds},
-      {"sent", plan.sent}, {"peak_bytes", plan.peak_bytes}, {"limit_bytes", plan.limit_bytes},
-      {"parts", parts}};
+  const nlohmann::ordered_json all{{"fits", plan.fits},
+                                   {"seconds", plan.seconds},
+                                   {"step_seconds", plan.step_seconds},
+                                   {"sent", plan.sent},
+                                   {"tokens", plan.tokens},
+                                   {"switched", plan.switched},
+                                   {"peak_bytes", plan.peak_bytes},
+                                   {"limit_bytes", plan.limit_bytes},
+                                   {"parts", parts}};
   return json_line(all);
 }
 
