@@ -1,4 +1,4 @@
-"""Pictures drawn in this process, by a pipeline of diffusers or a run whose model draws."""
+"""Pictures and clips drawn in this process, by a pipeline of diffusers or a run whose model draws."""
 
 import dataclasses
 import json
@@ -13,15 +13,16 @@ from .own_process import OwnProcess
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A drawn picture. ``numpy.asarray(picture)`` is its pixels, [height, width, 3] of uint8."""
+    """A drawn picture, or a frame of a clip. ``numpy.asarray(picture)`` is its pixels, [height, width, 3] of uint8."""
 
     width: int
     height: int
     seed: int  #: with which it is drawn alone
     sampler: str
     steps: int
-    seconds: float  #: the picture's share of the time
-    png: bytes = dataclasses.field(repr=False)  #: the file that `colossal draw` writes, with the options in it
+    seconds: float  #: the picture's share of the time, or that of a clip up to this frame
+    #: the file that `colossal draw` writes, with the options in it; that of a frame has none
+    png: bytes = dataclasses.field(repr=False)
     pixels: bytes = dataclasses.field(repr=False)  #: red, green and blue of each pixel, row by row
 
     @property
@@ -86,8 +87,14 @@ class Drawer:
         strength: float | None = None,
         mask: str | os.PathLike[str] | None = None,
         tiles: bool | None = None,
-    ) -> list[Picture]:
-        """Returns `count` pictures, in order. Picture k, from 0, has the seed `seed` + k.
+        frames: int | None = None,
+        fps: float | None = None,
+        last: str | os.PathLike[str] | None = None,
+    ) -> list[Any]:
+        """Returns `count` pictures, each a `Picture`, in order. Picture k, from 0, has the seed `seed` + k.
+
+        A model of clips draws `count` clips in place of them, each a list of `frames` pictures. `fps` is the rate that
+        the model is told, `image` then the first frame of the clips, and `last` the last one.
 
         `prompt` is the caption or, for a model of classes, the name or number of the class. `size` is a width and a
         height in pixels. The other options are those of `colossal draw`, with its defaults: `seed` is 1, `steps` 25.
@@ -107,9 +114,12 @@ class Drawer:
                 drawn = drawing.next(WAIT)
         finally:
             drawing.cancel()
-        pictures, notices = drawn
+        pictures, notices, of_clip = drawn
         log(notices)
-        return [Picture(*picture) for picture in pictures]
+        made = [Picture(*picture) for picture in pictures]
+        if not of_clip:
+            return made
+        return [made[first : first + of_clip] for first in range(0, len(made), of_clip)]
 
     def close(self) -> None:
         """Ends unfinished drawings and frees the model. Does nothing in a forked child."""
