@@ -92,9 +92,50 @@ BucketOrder order_of(const std::shared_ptr<const ClipRows>& clips) {
 }
 
 TEST(ClipRows, NamesTheLengthThatNoClipReaches) {
-  EXPECT_THAT(test::thrown_message([] { forty_clips(completed({.frames = {1, 41}}, kRows)); }),
+  EXPECT_THAT(test::thrown_message([] {
+                forty_clips(completed({.frames = {1, 41}}, kRows));
+              }),
               HasSubstr("empty bucket: no clip has 41 frames at 24 a second; the longest has 40; take 41 out of "
                         "data.frames, or lower data.fps"));
+}
+
+// Stored latents of a long run are those of a few places.
+TEST(ClipRows, BeginAtNewPlacesForSomeEpochsAndThenAtTheSame) {
+  const auto clips = forty_clips({.frames = {4}, .keep = {1}, .batch_sizes = {4}});
+  std::set<int64_t> starts;
+  for (int64_t epoch = 0; epoch < 3 * ClipRows::kStarts; ++epoch)
+    for (const ClipUse& use : clips->uses(epoch)) {
+      EXPECT_EQ(use.start, clips->start_of(use.bucket, {.epoch = epoch, .picture = use.clip}));
+      EXPECT_LE(use.start + 4, use.clip + 1) << "the clip ends within the video";
+      if (use.clip == 39) starts.insert(use.start);
+    }
+  EXPECT_GE(starts.size(), 4u);
+  EXPECT_LE(static_cast<int64_t>(starts.size()), ClipRows::kStarts);
+}
+
+TEST(ClipRows, RefuseToWaitForABatchThatHardlyComes) {
+  EXPECT_THAT(test::thrown_message([] { forty_clips({.frames = {4}, .keep = {1e-7}, .batch_sizes = {4}}); }),
+              HasSubstr("keep must leave a batch in 1000 epochs at least: got one in"));
+}
+
+TEST(ClipRows, MayHaveNothingInTheFirstEpoch) {
+  const std::vector<MeasuredClip> one(1, MeasuredClip{.reached = 4});
+  for (uint64_t seed = 0;; ++seed) {
+    const auto clips = std::make_shared<const ClipRows>(
+        one, ClipLengths{.frames = {4}, .keep = {0.1}, .batch_sizes = {1}}, ClipRowsOptions{.seed = seed});
+    if (clips->before(0, 1) > 0) continue;
+    const BucketOrder order = order_of(clips);
+    int64_t epoch = 0;
+    while (order.batches(epoch) == 0) ++epoch;
+    EXPECT_EQ(order.visit(order.batch(epoch, 0), 0).epoch, epoch);
+    EXPECT_GT(epoch, 0);
+    break;
+  }
+}
+
+TEST(ClipLengths, HaveALengthOfTheLargestBatches) {
+  EXPECT_EQ(largest_length({.frames = {1, 17, 51}, .batch_sizes = {16, 8, 2}}), 1u);
+  EXPECT_EQ(largest_length({.frames = {1, 17, 51}, .batch_sizes = {102, 6, 2}}), 2u) << "the longest of equal ones";
 }
 
 TEST(ClipRows, GiveEachDrawnClipOnceAndLetRestsWait) {

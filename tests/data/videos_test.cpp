@@ -37,6 +37,7 @@ std::string refusal(const std::string& bytes) {
   return test::thrown_message([&] {
     const Opened video(bytes);
     while (video.reader->next()) video.reader->picture();
+    EXPECT_FALSE(video.reader->next()) << "still at the end";
   });
 }
 
@@ -237,6 +238,8 @@ TEST(Gif, TakesImagesAwayAndKeepsWhatIsTransparent) {
 TEST(Gif, NamesWhatIsWrong) {
   const std::string image = gif_image(0, 0, 3, "111111111111111", 0, 1, -1);
   EXPECT_EQ(refusal(kScreen + image + ";"), "");
+  EXPECT_EQ(refusal(kScreen + image + std::string(1, '\0')), "") << "a wrong trailer";
+  EXPECT_THAT(refusal(kScreen + "x" + image + ";"), HasSubstr("a-video is damaged or cut short"));
   EXPECT_THAT(refusal(kScreen + ";"), HasSubstr("a-video has no frames"));
   EXPECT_THAT(refusal(kScreen + image), HasSubstr("a-video is damaged or cut short"));
   EXPECT_THAT(refusal(kScreen + image.substr(0, 24)), HasSubstr("a-video is damaged or cut short"));
@@ -274,7 +277,9 @@ TEST(ClipWriters, RefuseWhatTheyCannotWrite) {
   EXPECT_THAT(words("a.gif", {4, 4, 0.001}), HasSubstr("at least 0.01 frames a second: got 0.001"));
   EXPECT_THAT(words("a.y4m", {4, 4, 0}), HasSubstr("a rate above 0"));
   EXPECT_THAT(words("a.y4m", {4, 4, 8}), HasSubstr("must have frames: got none"));
-  EXPECT_THAT(test::thrown_message([&] { ClipWriter(folder / "a.GIF", {4, 4, 8}).add(gray(4, 5, 0)); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                ClipWriter(folder / "a.GIF", {4, 4, 8}).add(gray(4, 5, 0));
+              }),
               HasSubstr("must have 4 x 4 pixels: got 4 x 5 in frame 0"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "a file was left";
   EXPECT_TRUE(has_clip_ending("a.Y4M") && !has_clip_ending("a.png") && has_video_ending("A.MOV"));
@@ -303,6 +308,20 @@ TEST_F(Libav, ReadsPartsOfVideos) {
   read_clip(*video.reader, {.start = 3, .frames = 3, .fps = 5}, take);
   read_clip(*video.reader, {.start = 1, .frames = 3, .fps = 10}, take);
   EXPECT_THAT(values, ElementsAre(3, 3, 5, 1, 2, 2));
+}
+
+// A recording that was written as it was made. The duration becomes an element that is passed over (RFC 8794).
+TEST_F(Libav, MeasuresAFileWhoseHeadersSayNoLength) {
+  std::string bytes = stored("milliseconds.webm");
+  const double seconds = Opened(bytes).reader->seconds();
+  const std::string duration = "\x44\x89\x88", nothing = "\xec\x89";
+  const size_t place = bytes.find(duration);
+  ASSERT_NE(place, std::string::npos);
+  bytes.replace(place, nothing.size(), nothing);
+  const Opened video(bytes), whole(stored("milliseconds.webm"));
+  EXPECT_NEAR(video.reader->seconds(), seconds, 0.05);
+  EXPECT_EQ(frame_at(*video.reader, 0).rgb, frame_at(*whole.reader, 0).rgb) << "from the beginning again";
+  EXPECT_EQ(frame_at(*video.reader, seconds - 0.1).rgb, frame_at(*whole.reader, seconds - 0.1).rgb);
 }
 
 TEST_F(Libav, TurnsAsTheFileSays) {
@@ -358,7 +377,9 @@ TEST_F(Libav, NamesWhatIsWrong) {
         << size;
   EXPECT_THAT(words("#EXTM3U\n#EXTINF:1,\n/etc/passwd\n"), HasSubstr("a-video is no video that can be read"));
   const test::TemporaryFolder folder;
-  EXPECT_THAT(test::thrown_message([&] { ClipWriter(folder / "a.mp4", {5, 4, 8}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                ClipWriter(folder / "a.mp4", {5, 4, 8});
+              }),
               HasSubstr("an MP4 must have even sides: got 5 x 4; write .gif or .y4m"));
 }
 

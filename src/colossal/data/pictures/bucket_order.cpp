@@ -50,7 +50,8 @@ BucketOrder::BucketOrder(Streams buckets, const BucketOrderOptions& options)
     require(rows_of_batch(i) >= 1, "data", "a batch must take at least 1 row of its bucket: got ", rows_of_batch(i));
     check_bucket_rows(rows_ += buckets_[i]->rows());
   }
-  require(rows_ >= 1, "data", "there must be pictures: got none");
+  require(std::any_of(buckets_.begin(), buckets_.end(), [](const auto& bucket) { return !bucket->is_empty(); }), "data",
+          "there must be pictures: got none");
   if (!options_.counts_once) return;
   std::vector<std::pair<int64_t, BucketBatch>> by_picture;
   for (size_t i = 0; i < buckets_.size(); ++i)

@@ -31,6 +31,8 @@ class RowStream {
   virtual Visit at(int64_t row, uint64_t seed, bool shuffle) const = 0;
   /// Returns the number of pictures, or clips, that have rows in epoch 0.
   virtual int64_t pictures() const = 0;
+  /// Returns true if no epoch has a row.
+  virtual bool is_empty() const { return rows() == 0; }
   int64_t rows() const { return before(1); }  ///< number of rows in epoch 0
 };
 
@@ -79,7 +81,7 @@ struct BucketOrderOptions {
 class BucketOrder {
  public:
   using Streams = std::vector<std::shared_ptr<const RowStream>>;
-  /// Errors ("data"): rows of a batch below 1; no rows in epoch 0; more than 2^31 rows in it.
+  /// Errors ("data"): rows of a batch below 1; no rows in any epoch; more than 2^31 rows in epoch 0.
   BucketOrder(Streams buckets, const BucketOrderOptions& options);
   BucketOrder(std::vector<BucketRows> buckets, const BucketOrderOptions& options);
   /// Returns the number of batches in an epoch. It may be 0, if no bucket has the rows of a batch.

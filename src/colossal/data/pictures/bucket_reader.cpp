@@ -133,7 +133,9 @@ void BucketReader::fill_from_prior(const BucketBatch& from, int64_t prior_row, t
 void BucketReader::fill(const BucketBatch& from, int64_t global_row, tensor::Batch& batch, int64_t row) const {
   if (prior_ && global_row % 2 == 1) return fill_from_prior(from, global_row / 2, batch, row);
   const Visit visit = order_.visit(from, prior_ ? global_row / 2 : global_row);
-  samples_->fill(visit.picture, seed_of_visit(options_.batches.seed, visit), bucket_of(from), batch, row);
+  BucketShape shape = bucket_of(from);
+  if (options_.clips) shape.start = options_.clips->start_of(from.bucket, visit);
+  samples_->fill(visit.picture, seed_of_visit(options_.batches.seed, visit), shape, batch, row);
   if (!visit.counts) discount(batch, row);
 }
 

@@ -26,6 +26,8 @@ std::string to_string(const PictureSize& size);
 struct BucketShape {
   PictureSize size{};
   int64_t frames = 1;
+  int64_t start = 0;  ///< of one row: number of the frame of its video at which its clip begins
+  bool operator==(const BucketShape&) const = default;
 };
 
 /// Returns the multiple of `unit` that is nearest to a side, at least `unit`.

@@ -36,6 +36,14 @@ ClipLengths completed(const ClipLengths& given, const tensor::ReplicaRows& rows)
   return lengths;
 }
 
+size_t largest_length(const ClipLengths& lengths) {
+  size_t largest = 0;
+  const auto frames = [&](size_t i) { return lengths.batch_sizes.at(i) * lengths.frames.at(i); };
+  for (size_t i = 1; i < lengths.frames.size(); ++i)
+    if (frames(i) >= frames(largest)) largest = i;
+  return largest;
+}
+
 int64_t frames_reached(double seconds, double fps) {
   constexpr double kMost = 0x1p53;  // headers of unknown origin may promise any length
   return static_cast<int64_t>(std::clamp(std::ceil((seconds - kStampError) * fps), 0.0, kMost));

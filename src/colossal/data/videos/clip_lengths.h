@@ -25,6 +25,10 @@ struct ClipLengths {
 ///                  a batch size that is no multiple of the replicas times the micro-batches.
 ClipLengths completed(const ClipLengths& lengths, const tensor::ReplicaRows& rows);
 
+/// Returns the index of the length whose batches have the most frames, and of several the longest one. Memory and plans
+/// are those of its batches. `lengths`: with all lists (completed()).
+size_t largest_length(const ClipLengths& lengths);
+
 /// Returns how many frames a video of `seconds` has at a rate: those at 0, 1 / fps, 2 / fps, ... before its end, at
 /// most 2^53.
 int64_t frames_reached(double seconds, double fps);

@@ -21,6 +21,7 @@ class ClipStream final : public RowStream {
   int64_t before(int64_t epoch) const override { return clips_->before(bucket_, epoch); }
   Visit at(int64_t row, uint64_t seed, bool shuffle) const override { return clips_->at(bucket_, row, seed, shuffle); }
   int64_t pictures() const override { return rows(); }
+  bool is_empty() const override { return clips_->is_empty(bucket_); }
 
  private:
   std::shared_ptr<const ClipRows> clips_;
@@ -38,7 +39,43 @@ ClipRows::ClipRows(std::vector<MeasuredClip> clips, ClipLengths lengths, const C
     reached.push_back(clip.reached);
   }
   check_lengths_reached(lengths_, reached, options_.fps);
+  expect_clips();
   before_.emplace_back(static_cast<size_t>(buckets()), 0);
+}
+
+/// Finds how many clips a bucket has on average. A reader looks for the next batch epoch by epoch, so one must come soon.
+void ClipRows::expect_clips() {
+  expected_.assign(static_cast<size_t>(buckets()), 0);
+  for (const MeasuredClip& clip : clips_) {
+    double left = 1;  // probability that no longer length takes the clip
+    for (size_t i = lengths_.frames.size(); i-- > 0;) {
+      if (clip.reached < lengths_.frames[i]) continue;
+      expected_[i * static_cast<size_t>(options_.shapes) + static_cast<size_t>(clip.shape)] += left * lengths_.keep[i];
+      left *= 1 - lengths_.keep[i];
+    }
+  }
+  const std::vector<int64_t> sizes = batch_sizes();
+  double batches = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) batches += expected_[i] / static_cast<double>(sizes[i]);
+  require(batches * kMaxEpochs >= 1, "data", "keep must leave a batch in ", kMaxEpochs, " epochs at least: got one in ",
+          1 / batches, " on average; raise data.keep or lower data.batch_sizes");
+}
+
+int64_t ClipRows::start_of(int64_t bucket, const Visit& visit) const {
+  const uint64_t seed = seed_of_clip(options_.seed, visit.epoch % kStarts, visit.picture);
+  return start_of_clip(clips_.at(static_cast<size_t>(visit.picture)).reached, frames_of(bucket), seed);
+}
+
+std::vector<ClipUse> ClipRows::uses(int64_t epoch) const {
+  const std::unique_lock lock(mutex_);
+  const auto clips = clips_of(epoch);
+  std::vector<ClipUse> all;
+  for (size_t i = 0; i < clips->size(); ++i) {
+    const auto bucket = static_cast<int64_t>(i);
+    for (const int64_t clip : (*clips)[i])
+      all.push_back({clip, bucket, start_of(bucket, {.epoch = epoch, .picture = clip})});
+  }
+  return all;
 }
 
 std::vector<int64_t> ClipRows::batch_sizes() const {

@@ -71,15 +71,19 @@ class GifRecords {
     return map != nullptr && index < map->ColorCount ? map->Colors[index] : GifColorType{0, 0, 0};
   }
 
-  /// Moves behind the head of the next image. Returns false at the end of the file.
+  /// Moves behind the head of the next image. Returns false at the end of the file: its trailer or, after an image, a
+  /// byte that begins no record, because some programs write other bytes there.
   bool next_image() {
     control_ = {.DisposalMode = DISPOSAL_UNSPECIFIED, .TransparentColor = NO_TRANSPARENT_COLOR};
     for (GifRecordType type = UNDEFINED_RECORD_TYPE;;) {
-      check(DGifGetRecordType(gif_, &type));
+      const int done = DGifGetRecordType(gif_, &type);
+      if (done != GIF_OK && has_images_ && gif_->Error == D_GIF_ERR_WRONG_RECORD) return false;
+      check(done);
       if (type == TERMINATE_RECORD_TYPE) return false;
       if (type == EXTENSION_RECORD_TYPE) read_extension();
       if (type != IMAGE_DESC_RECORD_TYPE) continue;
       check(DGifGetImageDesc(gif_));
+      has_images_ = true;
       GifFreeSavedImages(gif_);  // a list that giflib keeps of all images
       gif_->SavedImages = nullptr;
       gif_->ImageCount = 0;
@@ -127,6 +131,7 @@ class GifRecords {
   GifInput input_;
   GifFileType* gif_ = nullptr;
   GraphicsControlBlock control_{};
+  bool has_images_ = false;
 };
 
 /// Returns the rows of an image in the order in which they are stored.
@@ -151,7 +156,7 @@ class GifReader final : public VideoReader {
   }
 
   bool next() override {
-    if (!records_->next_image()) return false;
+    if (is_over_ || !records_->next_image()) return !(is_over_ = true);
     if (canvas_.rgb.empty()) clear_canvas();
     dispose();
     const int disposal = records_->control().DisposalMode;
@@ -173,6 +178,7 @@ class GifReader final : public VideoReader {
  private:
   void restart() {
     records_.emplace(bytes_, name());
+    is_over_ = false;
     canvas_ = {};
     disposal_ = DISPOSAL_UNSPECIFIED;
     time_ = {};
@@ -236,6 +242,7 @@ class GifReader final : public VideoReader {
   GifImageDesc drawn_{};         // the place of the last image
   int disposal_ = DISPOSAL_UNSPECIFIED;
   FrameTime time_{};
+  bool is_over_ = false;
 };
 
 }  // namespace

@@ -201,7 +201,25 @@ class LibavReader final : public VideoReader {
       seconds = static_cast<double>(stream_->duration) * seconds_of_stamp_;
     else if (format_->duration > 0)
       seconds = static_cast<double>(format_->duration) / AV_TIME_BASE;
+    else
+      seconds = seconds_of_packets();
     set_seconds(seconds);
+  }
+
+  /// Returns the length by the stamps of all packets: headers say none where a recording was written as it was made.
+  double seconds_of_packets() {
+    double end = 0;
+    int code = 0;
+    while ((code = av_.read_packet(format_.get(), packet_.get())) >= 0) {
+      const double begins = (static_cast<double>(packet_->pts) - static_cast<double>(first_stamp_)) * seconds_of_stamp_,
+                   length = static_cast<double>(packet_->duration) * seconds_of_stamp_;
+      if (packet_->stream_index == stream_->index && packet_->pts != AV_NOPTS_VALUE)
+        end = std::max(end, begins + (length > 0 ? length : kStampError));
+      av_.packet_unref(packet_.get());
+    }
+    if (code != AVERROR_EOF || input_.failure) check(code, "is damaged or cut short");
+    check(av_.seek_frame(format_.get(), stream_->index, first_stamp_, AVSEEK_FLAG_BACKWARD), "cannot be searched");
+    return end;
   }
 
   /// Decodes the first frame of this place.
