@@ -33,35 +33,38 @@ class LatentKills : public testing::Test {
       folder_.write(name + ".txt", concat("picture ", i % 4));
     }
   }
+  using Words = std::vector<std::string>;
   /// Runs `colossal train` in the folder `name` until its end, or until `dies` returns true.
   Finished train(const std::string& name, const std::function<bool()>& dies = {}) const {
-    return run_process({.command = {program_path(),
-                                    "train",
-                                    source_dir() + "/examples/sd_finetune.toml",
-                                    "--resume",
-                                    "--run.folder=" + (folder_ / name),
-                                    "--run.device=cpu",
-                                    "--run.matmul=mkl",
-                                    "--model.features=[8,16]",
-                                    "--model.resnets=1",
-                                    "--model.transformers=[1,0]",
-                                    "--model.attention_heads=[2,2]",
-                                    "--model.groups=4",
-                                    "--data.path=" + (folder_ / "pictures"),
-                                    "--data.size=16,16",
-                                    "--data.buckets=4",
-                                    "--data.held_out=0",
-                                    "--data.mirror=false",
-                                    concat("--training.steps=", kSteps),
-                                    "--training.batch_size=4",
-                                    "--training.ema=0.9",
-                                    "--training.save_every=1",
-                                    "--training.evaluate_batches=0",
-                                    "--training.sample_every=0"},
-                        .limit = std::chrono::seconds(100),
-                        .meanwhile = [&](const std::string&, int process) {
-                          if (dies && dies()) kill(process, SIGKILL);
-                        }});
+    return train(name, source_dir() + "/examples/sd_finetune.toml", of_pictures(), dies);
+  }
+  Finished train(const std::string& name, const std::string& example, const Words& flags,
+                 const std::function<bool()>& dies) const {
+    Words words{program_path(),
+                "train",
+                example,
+                "--resume",
+                "--run.folder=" + (folder_ / name),
+                "--run.device=cpu",
+                "--run.matmul=mkl",
+                "--data.held_out=0",
+                concat("--training.steps=", kSteps),
+                "--training.ema=0.9",
+                "--training.save_every=1",
+                "--training.evaluate_batches=0",
+                "--training.sample_every=0"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return run_process(
+        {.command = words, .limit = std::chrono::seconds(100), .meanwhile = [&](const std::string&, int process) {
+           if (dies && dies()) kill(process, SIGKILL);
+         }});
+  }
+  Words of_pictures() const {
+    return {"--model.features=[8,16]",    "--model.resnets=1",
+            "--model.transformers=[1,0]", "--model.attention_heads=[2,2]",
+            "--model.groups=4",           "--data.path=" + (folder_ / "pictures"),
+            "--data.size=16,16",          "--data.buckets=4",
+            "--data.mirror=false",        "--training.batch_size=4"};
   }
   /// Checks that each shard with a note is whole, and returns how many there are.
   int64_t whole_shards(const std::string& name) const {
@@ -110,6 +113,25 @@ TEST_F(LatentKills, ContinueBitForBit) {
   const Finished last = train("killed");
   ASSERT_EQ(last.status, 0) << last.output;
   EXPECT_EQ(whole_shards("killed"), whole_shards("whole"));
+  EXPECT_EQ(losses("killed"), losses("whole"));
+  EXPECT_EQ(progress("killed"), progress("whole")) << "the position in the buckets";
+  EXPECT_TRUE(tensors("killed") == tensors("whole")) << "weights, their average and the optimizer's states";
+}
+
+// In pixels, of three lengths with batches of their own; 12 clips are a few batches an epoch.
+TEST_F(LatentKills, ContinueClipsBitForBit) {
+  const auto clips = [&](const std::string& name, const std::function<bool()>& dies = {}) {
+    return train(name, source_dir() + "/examples/stdit_clips.toml",
+                 {"--model.hidden=16", "--model.heads=2", "--model.kv_heads=2", "--model.ffn=32", "--model.height=8",
+                  "--model.width=8", "--data.path=builtin-shapes:12", "--data.frames=1,2,4", "--data.keep=1,0.6,0.5",
+                  "--data.batch_sizes=4,2,1"},
+                 dies);
+  };
+  ASSERT_EQ(clips("whole").status, 0);
+  for (const int64_t least : {2, 7})
+    ASSERT_EQ(clips("killed", [&] { return steps("killed") >= least; }).status, 128 + SIGKILL);
+  const Finished last = clips("killed");
+  ASSERT_EQ(last.status, 0) << last.output;
   EXPECT_EQ(losses("killed"), losses("whole"));
   EXPECT_EQ(progress("killed"), progress("whole")) << "the position in the buckets";
   EXPECT_TRUE(tensors("killed") == tensors("whole")) << "weights, their average and the optimizer's states";

@@ -21,6 +21,7 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 plan::Prediction predicted(const std::string& example, std::vector<std::string> flags) {
   flags.push_back("--run.device=cuda");
   run::Config config = run::read_given_config(test::source_dir() + "/examples/" + example, flags).config;
+  run::complete_keys(config, run::built_in_objectives());
   const run::ResolvedModel model = run::resolve_run(config, run::built_in());
   model.objective.write_keys(config);
   return predict_step({config, train::models_of(config, model)}, plan::Cluster(plan::find_profile("rtx-3060"), 1));
@@ -56,6 +57,16 @@ TEST(PictureModels, StableDiffusionTrainsWithinFourGigabytes) {
       fine_tuning(1, {"--memory.host=4GiB", "--memory.disk=scratch", "--memory.device=4GiB"});
   EXPECT_TRUE(prediction.fits) << prediction.limit;
   EXPECT_LE(prediction.peak_bytes, 4 * kGiB);
+}
+
+TEST(PictureModels, PlanClipsOfTheBatchesWithTheMostFrames) {
+  const auto clips = [](const std::string& frames, const std::string& rows) {
+    return predicted("stdit_clips.toml", {"--data.frames=" + frames, "--data.batch_sizes=" + rows});
+  };
+  const plan::Prediction all = clips("1,4,12", "32,16,4"), largest = clips("4", "16"), smaller = clips("12", "4");
+  EXPECT_EQ(all.roles.at(0).kinds.activations, largest.roles.at(0).kinds.activations);
+  EXPECT_EQ(all.step_seconds, largest.step_seconds);
+  EXPECT_LT(smaller.roles.at(0).kinds.activations, largest.roles.at(0).kinds.activations);
 }
 
 TEST(PictureModels, IncludeAutoencoders) {

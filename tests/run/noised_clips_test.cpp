@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
@@ -123,6 +124,7 @@ TEST(NoisedClips, CompleteGivenFramesOfRowsThatAStepEncodes) {
   Told ids = told();
   ids.caption = models::told_batch(at::zeros({1, 4}, at::kLong)).with(kTextMask, told().caption.field(kTextMask));
   Noiser(options).fill(at::zeros_like(clip()), ids, 0, 5, batch, 0);
+  EXPECT_EQ(batch.at(kPixels).sizes(), at::IntArrayRef({1, 3, kFrames, 24, 40}));
   const tensor::Batch complete = with_latents(batch, clip().unsqueeze(0), told().caption);
   for (const char* name : {kNoised, kTargets})
     EXPECT_TRUE(at::allclose(complete.at(name), want.at(name), 1e-6, 1e-6)) << name;
@@ -183,14 +185,27 @@ TEST(DiffusionObjectives, LeaveGivenFramesOutOfTheLoss) {
   EXPECT_NEAR(loss.item<double>(), want.item<double>(), 1e-12);
 }
 
-TEST(DiffusionObjectives, OpenNoPicturesForAModelOfClips) {
+TEST(DiffusionObjectives, HaveNoLossOfARowWhoseFramesAreAllGiven) {
   const models::ModelShape shape = latent_model();
-  const DiffusionObjective objective = objective_of(shape, {});
-  const Config config;
-  EXPECT_THAT(test::thrown_message([&] {
-                objective.open({config, shape});
-              }),
-              HasSubstr("path gives pictures, and a model of clips learns from batches of clips"));
+  const DiffusionObjective objective = objective_of(shape, {.first = 0.5});
+  tensor::Batch batch = objective.example(2).map(
+      [](const tensor::Field& field) { return at::ones(field.tensor.sizes(), field.tensor.scalar_type()); });
+  const at::Tensor end = at::ones({2, 6, 3, 2 * 2 * 8}, at::kDouble);
+  EXPECT_EQ(objective.loss({.shape = shape}, {end}, nn::step_of(batch)).item<double>(), 0);
+}
+
+// A run that began before there were given frames goes on.
+TEST(DiffusionKeys, HaveTheFingerprintOfRunsThatCouldNotGiveFrames) {
+  DiffusionKeys keys = keys_of({});
+  std::string first = to_toml(keys);
+  first.erase(first.find("\n[given_frames]"));
+  ASSERT_THAT(first, HasSubstr("guidance = 7"));
+  EXPECT_EQ(keys.fingerprint(), checksum(first));
+  keys.given_frames.last = 0.5;
+  EXPECT_NE(keys.fingerprint(), checksum(first));
+  const std::string last = keys.fingerprint();
+  keys.given_frames = {.first = 0.5};
+  EXPECT_NE(keys.fingerprint(), last);
 }
 
 TEST(DiffusionObjectives, RefuseGivenFramesThatCannotBe) {

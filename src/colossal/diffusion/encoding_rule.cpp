@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/base/pipeline_parts.h"
+#include "colossal/diffusion/clip_moments.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/caption_parts.h"
@@ -41,17 +42,23 @@ class EncodingRule final : public train::StepRule {
 
   tensor::Batch with_fields(train::Engine& engine, const tensor::Batch& batch) override {
     const at::NoGradGuard no_grad;
+    return run::with_latents(batch, latents_of_rows(engine, batch), told_rows(engine, batch));
+  }
+
+ private:
+  /// Returns the latents of all rows; undefined for a model of pixels.
+  static at::Tensor latents_of_rows(train::Engine& engine, const tensor::Batch& batch) {
+    if (!batch.find(run::kPixels).defined()) return {};
     distributed::DistributedModel& vae = engine.model(run::kVae);
     const models::AutoencoderSizes sizes = models::autoencoder_of(vae.decoding_model().shape);
-    std::vector<at::Tensor> latents = encoded_rows(vae, batch.at(run::kPixels), models::moments_of);
+    std::vector<at::Tensor> latents = encoded_rows(vae, batch.at(run::kPixels), encoded_moments);
     for (size_t i = 0; i < latents.size(); ++i) {
       const at::Tensor noise = batch.at(run::kSampleNoise)[static_cast<int64_t>(i)].to(latents[i].device());
       latents[i] = run::drawn_latent(sizes, latents[i], noise);
     }
-    return run::with_latents(batch, at::stack(latents), told_rows(engine, batch));
+    return at::stack(latents);
   }
 
- private:
   /// Returns what the model reads of the captions of all rows.
   tensor::Batch told_rows(train::Engine& engine, const tensor::Batch& batch) const {
     if (pipeline_.captions.empty()) return {};
@@ -87,7 +94,7 @@ class EncodingRule final : public train::StepRule {
 std::unique_ptr<train::StepRule> make_encoding_rule(train::Engine& engine, const run::Config&, const run::OwnTables&) {
   const std::vector<std::string> names = engine.model_names();
   const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  if (!has(run::kVae)) return std::make_unique<train::OneUpdate>();
+  if (!has(run::kVae) && !has(kTextEncoderPart)) return std::make_unique<train::OneUpdate>();
   run::PipelineSource pipeline = dynamic_cast<const run::DiffusionObjective&>(engine.objective()).pipeline();
   if (!has(kTextEncoderPart)) pipeline.captions.clear();
   return std::make_unique<EncodingRule>(std::move(pipeline));

@@ -1,4 +1,4 @@
-// The steps of a run that encodes its pictures and captions itself (data.latents = "none").
+// The steps of a run that encodes its pictures, clips and captions itself (data.latents = "none").
 //
 //   row.step_rule = diffusion::make_encoding_rule;      // diffusion/rows.cpp
 #pragma once

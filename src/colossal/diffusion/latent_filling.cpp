@@ -9,10 +9,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/diffusion/clip_moments.h"
 #include "colossal/diffusion/own_model.h"
 #include "colossal/diffusion/pipeline_parts.h"
-#include "colossal/models/autoencoder.h"
 #include "colossal/models/caption_parts.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/train/rank_inputs.h"
 
 namespace colossal::diffusion {
@@ -74,12 +75,20 @@ void encode_captions(const std::vector<std::string>& missing, const run::LatentC
   shard.write();
 }
 
-/// A crop of a picture of one of the lists.
+/// A crop of a picture of one of the lists, or a part of a video.
 struct Missing {
   const run::DrawnPictures* list;
   int64_t index;
-  data::PictureSize crop;
+  data::BucketShape part;
 };
+
+/// Returns what is needed of a picture or video.
+std::vector<data::BucketShape> parts_of(const run::DrawnPictures& list, int64_t index) {
+  if (list.fps > 0) return list.at(index).parts;
+  std::vector<data::BucketShape> parts;
+  for (const data::PictureSize& crop : list.at(index).crops) parts.push_back({crop});
+  return parts;
+}
 
 void encode_pictures(const std::vector<Missing>& missing, const run::LatentCache& cache, const LatentWork& work,
                      comm::World& world, at::Device device, const run::Program& program) {
@@ -87,18 +96,17 @@ void encode_pictures(const std::vector<Missing>& missing, const run::LatentCache
   if (own.empty()) return;
   const OwnModel vae(work.pipeline.vae, world, device, {.dtype = work.dtype, .seed = work.pipeline.seed}, program);
   Shard shard(cache);
-  for (const auto& [list, index, crop] : own) {
+  for (const auto& [list, index, part] : own) {
     at::Tensor pixels;
     try {
-      pixels = run::pixels_of(*list, index, crop).unsqueeze(0).to(device).to(work.dtype);
+      pixels = run::pixels_of_part(*list, index, part).unsqueeze(0).to(device).to(work.dtype);
     } catch (const Error&) {
       if (work.on_error == data::OnError::Refuse) throw;
       continue;  // run::skip_broken() names it
     }
-    const std::string id = list->at(index).id(crop);
-    shard.add(id, models::moments_of(vae.model(), pixels)[0]);
-    if (work.mirror)
-      shard.add(run::LatentCache::mirrored_name(id), models::moments_of(vae.model(), pixels.flip({3}))[0]);
+    const std::string id = list->id(index, part);
+    shard.add(id, encoded_moments(vae.model(), pixels)[0]);
+    if (work.mirror) shard.add(run::LatentCache::mirrored_name(id), encoded_moments(vae.model(), pixels.flip({-1}))[0]);
     shard.write_if_full();
   }
   shard.write();
@@ -115,9 +123,9 @@ void fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork&
   std::map<std::string, Missing> pictures;  // by id, because a file may be there twice
   for (const run::DrawnPictures* list : work.pictures)
     for (int64_t i = 0; i < list->files->count(); ++i)
-      for (const data::PictureSize& crop : list->at(i).crops) {
-        const std::string id = list->at(i).id(crop);
-        if (!cache.has_picture(id, work.mirror)) pictures.emplace(id, Missing{list, i, crop});
+      for (const data::BucketShape& part : parts_of(*list, i)) {
+        const std::string id = list->id(i, part);
+        if (!cache.has_picture(id, work.mirror)) pictures.emplace(id, Missing{list, i, part});
       }
   std::vector<Missing> missing;
   for (const auto& [id, picture] : pictures) missing.push_back(picture);

@@ -20,7 +20,7 @@ namespace colossal::diffusion {
 /// What a cache shall hold.
 struct LatentWork {
   run::PipelineSource pipeline;
-  std::vector<const run::DrawnPictures*> pictures;
+  std::vector<const run::DrawnPictures*> pictures;  ///< those of clips with their parts (run::add_parts())
   std::vector<std::string> captions;
   bool mirror = false;                             ///< also the pictures mirrored left to right
   data::OnError on_error = data::OnError::Refuse;  ///< Skip = the cache lacks pictures that cannot be decoded

@@ -19,6 +19,7 @@
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/models/class_names.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
 #include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
@@ -38,6 +39,7 @@ constexpr int64_t kSamples = 4, kSteps = 25;
 std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
   if (objective == nullptr || trainer.config().training.sample_tokens == 0) return std::nullopt;
+  if (objective->sizes().frames > 0) return std::nullopt;  // a model of clips draws no samples yet
   run::PipelineSource source = objective->pipeline();
   if (source.reads_text() && trainer.config().training.sample_prompt.empty()) return std::nullopt;
   if (objective->trains_text_encoder()) source.captions.front().encoder.clear();
@@ -107,7 +109,20 @@ std::vector<run::Sample> samples_of(train::Trainer& trainer, const run::Program&
   }
 }
 
-/// Encodes the pictures and captions of a run that learns latents, before its models exist.
+/// Chooses the clips that a run uses, as it will when it opens its data.
+void prepare_clips(run::DrawnPictures& drawn, const run::LatentCache& cache, const run::Config& config,
+                   const run::DrawnDataKeys& keys, const LatentWork& work, bool is_first) {
+  if (work.on_error == data::OnError::Skip) {
+    run::skip_broken(drawn, run::encoded_in(cache, /*mirror=*/false));
+    if (is_first) cache.add(run::marks_of_decoded(drawn, cache));
+  }
+  run::check_clip_keys(keys, work.pipeline);
+  const data::ClipLengths lengths = run::lengths_of_clips(keys, work.pipeline, config.replica_rows(0));
+  run::choose_clips(drawn, lengths, static_cast<uint64_t>(config.training.seed));
+  if (work.pipeline.has_latents()) run::add_parts(drawn, config.training.steps);
+}
+
+/// Encodes the pictures, clips and captions of a run that does not encode them in each step, before its models exist.
 void prepare(comm::World& world, const run::Config& config, const run::OwnTables& tables, const run::Preparation& how,
              const run::Program& program) {
   std::unique_ptr<run::LatentCache> cache;
@@ -119,7 +134,8 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
     const models::ModelShape shape = run::resolve_shape(config.model, program);
     work.pipeline = run::pipeline_of_run(config, tables, shape);
     const auto keys = tables.data<run::DrawnDataKeys>();
-    if (!work.pipeline.has_latents() || keys.encodes_in_step()) return;
+    const bool has_latents = work.pipeline.has_latents();
+    if ((!has_latents && !work.pipeline.reads_text()) || keys.encodes_in_step()) return;
     const run::LatentCacheKey key = run::key_of_latents(config, work.pipeline);
     cache = std::make_unique<run::LatentCache>(run::folder_of_latents(config, keys), key);
     lists.push_back(std::make_unique<run::DrawnPictures>(run::open_drawn_pictures(config, keys, work.pipeline)));
@@ -127,6 +143,7 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
     if (!work.pipeline.reads_text())
       models::check_class_names({.count = work.pipeline.sizes.classes, .names = lists.front()->class_names});
     work.on_error = run::on_error_of(config.data);
+    if (work.pipeline.sizes.frames > 0) prepare_clips(*lists.front(), *cache, config, keys, work, world.rank() == 0);
     if (!keys.prior.empty()) {
       // The buckets of the prior follow from the pictures that are learned.
       const auto is_known = run::encoded_in(*cache, keys.mirror);
@@ -136,6 +153,7 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
     }
     for (const auto& list : lists) work.pictures.push_back(list.get());
     if (!run::trains_text_encoder(config)) work.captions = run::captions_of(config, work.pipeline, work.pictures);
+    if (!has_latents) work.pictures.clear();  // pixels are not encoded
     work.mirror = keys.mirror;
     if (key.dtype == "F64") work.dtype = at::kDouble;
   });

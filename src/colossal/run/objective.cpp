@@ -165,7 +165,8 @@ void complete_keys(Config& config, const Objectives& objectives, const std::vect
   tables.insert(tables.end(), others.begin(), others.end());
   read_tables(config, tables);
   std::vector<std::string> unseen;
-  chosen->complete(config, OwnTables(std::move(tables)), notices ? *notices : unseen);
+  OwnKeys data = read_data_keys(config.data.own, data_keys_of(objectives), chosen->name, unseen);
+  chosen->complete(config, OwnTables(std::move(tables), std::move(data)), notices ? *notices : unseen);
 }
 
 models::ModelShape shape_for(const Objective& objective, models::ModelShape shape) {
@@ -203,11 +204,24 @@ tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {
 }
 
 models::Costs costs_of(const models::ModelShape& shape, const Objective& objective) {
-  return models::costs_of(shape, objective.example(1),
-                          [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
-                            return objective.missing_from(model).empty() ? objective.loss(model, end, step)
-                                                                         : at::Tensor();
-                          });
+  return costs_of(shape, objective, {});
+}
+
+models::Costs costs_of(const models::ModelShape& shape, const Objective& objective, const tensor::Batch& batch) {
+  const tensor::Batch first = objective.example(1);
+  tensor::Batch example = first;
+  for (const auto& [name, field] : first.fields()) {
+    const at::Tensor own = batch.find(name);
+    if (!own.defined()) continue;
+    std::vector<int64_t> sizes = own.sizes().vec();
+    sizes.front() = 1;
+    example =
+        example.with(name, {at::empty(sizes, field.tensor.options()), field.dims, field.ignored, field.stays_whole});
+  }
+  return models::costs_of(
+      shape, example, [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+        return objective.missing_from(model).empty() ? objective.loss(model, end, step) : at::Tensor();
+      });
 }
 
 }  // namespace colossal::run

@@ -172,6 +172,9 @@ class Objective {
   /// Returns the shape of the model that the run trains. `shape` is that of [model], with the heads of outputs() and
   /// values(). An objective whose model has a part of another one within it returns the shape with that part.
   virtual models::ModelShape with_parts(models::ModelShape shape) const { return shape; }
+  /// Returns true if samples may have other sizes than those of example(), so that what a batch costs follows from its
+  /// own. The metric mfu then counts the costs of each size.
+  virtual bool varies_in_size() const { return false; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
@@ -288,5 +291,7 @@ tensor::Batch batch_of_ones(const Objective& objective, const Config& config);
 
 /// Returns the costs of a training step on one sample, for each part of the model (models::costs_of).
 models::Costs costs_of(const models::ModelShape& shape, const Objective& objective);
+/// Returns the same for samples of the sizes that `batch` has in fields of the example.
+models::Costs costs_of(const models::ModelShape& shape, const Objective& objective, const tensor::Batch& batch);
 
 }  // namespace colossal::run

@@ -29,6 +29,7 @@
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
 #include "colossal/train/run_output.h"
+#include "colossal/train/sample_flops.h"
 #include "colossal/train/start_folder.h"
 #include "colossal/train/step_measures.h"
 
@@ -39,6 +40,7 @@ struct StepWork {
   StepOutcome outcome{};
   double seconds = 0;
   int64_t samples = 0, tokens = 0;  // of the batches that the rule took
+  double flops = 0;                 // of a training step on one of these samples, on average
   std::optional<double> mfu{};
 };
 
@@ -281,24 +283,25 @@ double Trainer::peak_flops() {
   return comm::sum(all_ranks(), own);
 }
 
-std::optional<double> Trainer::sample_flops() {
+void Trainer::count_flops() {
   try {
-    return run::costs_of(engine_->model().shape, engine_->objective()).sum();
+    flops_ = std::make_unique<SampleFlops>(engine_->model().shape, engine_->objective());
   } catch (const models::UnknownCosts& error) {
     // A pipeline needs these costs to be cut, so there is none here; no other code needs them.
     if (is_first()) log_.warning(error.message(), "; the run continues without reporting the share of the peak");
-    return std::nullopt;
   }
 }
 
 StepWork Trainer::make_step() {
-  StepWork work;
+  StepWork work{.flops = flops_ ? flops_->of_example() : 0};
   const int64_t before = engine_->steps_done();
   const nlohmann::json position = this->position();  // the batches of a refused step must come again
   try {
     work.outcome = rule_->step(*engine_, [&] {
       tensor::Batch batch = data_.training->next();
+      const auto rows = static_cast<double>(batch.rows());
       work.samples += batch.rows();
+      if (flops_) work.flops += (flops_->of(batch) - work.flops) * rows / static_cast<double>(work.samples);
       work.tokens += engine_->objective().tokens(batch, data_.shape);
       tell_notices(*data_.training);
       return batch;
@@ -329,7 +332,7 @@ void Trainer::end_refused(const RefusedStep& error, int64_t steps, const nlohman
 bool Trainer::run() {
   const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
-  const std::optional<double> flops = sample_flops();
+  count_flops();
   bool stopped = false;
   TierMoves moves(*engine_);
   Stopwatch watch;
@@ -343,7 +346,7 @@ bool Trainer::run() {
     work.seconds = watch.restart();
     report::RankMetrics ranks{.step = step};
     stopped = agree_on_step(own.seconds(), ranks, work);
-    if (flops) work.mfu = static_cast<double>(work.samples) * *flops / work.seconds / peak;
+    if (flops_) work.mfu = static_cast<double>(work.samples) * work.flops / work.seconds / peak;
     report::StepMetrics m(step);
     m.add(rows_of(work, ranks));
     m.add(work.outcome.result.rows);

@@ -38,6 +38,7 @@ namespace colossal::train {
 
 class MeasuredMemory;
 class RunOutput;
+class SampleFlops;
 class StallRecords;
 struct StepWork;
 class Trainer;
@@ -201,9 +202,8 @@ class Trainer {
   void keep(const std::vector<run::Sample>& samples);
   report::StartRecord start_record(int64_t steps_done) const;
   double peak_flops();
-  /// Returns the floating-point operations of a training step on one sample. Returns none, with a warning, if the costs
-  /// of the model are unknown (models::costs_of).
-  std::optional<double> sample_flops();
+  /// Sets flops_, or writes a warning if the costs of the model are unknown (models::costs_of).
+  void count_flops();
   report::Report report_of() const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();
@@ -226,7 +226,8 @@ class Trainer {
   FurtherEvaluation further_evaluation_;
   std::unique_ptr<RunOutput> output_;                   // null on other ranks than 0
   std::unique_ptr<report::PipelineTimeline> timeline_;  // last step of run(), on rank 0 of a pipeline
-  int64_t saved_step_ = -1;  // step of the newest checkpoint from which this run could continue; -1 = none
+  int64_t saved_step_ = -1;             // step of the newest checkpoint from which this run could continue; -1 = none
+  std::unique_ptr<SampleFlops> flops_;  // null if the costs of the model are unknown
 };
 
 }  // namespace colossal::train

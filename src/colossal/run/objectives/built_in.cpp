@@ -10,6 +10,7 @@
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 
 namespace colossal::run {
@@ -32,6 +33,7 @@ Objectives built_in_objectives() {
       {.name = "diffusion",
        .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}},
        .make = make_diffusion,
+       .complete = complete_diffusion,
        .models = diffusion_encoders},
       {.name = kReconstruction,
        .tables = {{kReconstruction, ReconstructionKeys{}}, {kDiscriminator, DiscriminatorKeys{}}},

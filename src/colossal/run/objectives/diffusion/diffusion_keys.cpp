@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/noise/loss_weight.h"
@@ -15,7 +16,12 @@ void GivenFrames::fields(Fields& f) {
   f.number("random", random, "of the rows", "share of clips of which each frame is given by chance", 0, 1);
 }
 
-void DiffusionKeys::fields(Fields& f) {
+namespace {
+
+/// Visits the keys that runs have had from the beginning.
+void show_first_keys(DiffusionKeys& keys, Fields& f) {
+  auto& [target, schedule, beta_start, beta_end, steps, zero_terminal_snr, min_snr, offset_noise, input_perturbation,
+         times, shift, drop_label, prior_loss, guidance, given_frames] = keys;
   f.text("target", target,
          "what the model predicts: epsilon (the noise), v, sample (the picture), flow or edm; empty = that of the "
          "model");
@@ -45,8 +51,25 @@ void DiffusionKeys::fields(Fields& f) {
   f.number("prior_loss", prior_loss, "", "with data.prior: weight of its loss beside that of the pictures", 0);
   f.number("guidance", guidance, "",
            "weight of classifier-free guidance for pictures that are drawn; 1 = none, 0 = that of the model", 0);
+}
+
+/// The keys but for those that later versions brought.
+struct FirstKeys {
+  DiffusionKeys keys;
+  void fields(Fields& f) { show_first_keys(keys, f); }
+};
+
+}  // namespace
+
+void DiffusionKeys::fields(Fields& f) {
+  show_first_keys(*this, f);
   f.section("given_frames", given_frames,
             "target flow, models of clips: clips in which some frames stay clean and leave the loss");
+}
+
+std::string DiffusionKeys::fingerprint() const {
+  const bool has_new = given_frames != GivenFrames();
+  return checksum(has_new ? to_toml(*this) : to_toml(FirstKeys{*this}));
 }
 
 void VaeKeys::fields(Fields& f) {
@@ -68,6 +91,18 @@ void DrawnDataKeys::fields(Fields& f) {
   f.text("prior", prior,
          "models of latents: pictures of the class that half of each batch shows, so that it is not forgotten "
          "(DreamBooth, 2208.12242); empty = none");
+  f.integers("frames", frames, "frames",
+             "models of clips: lengths of clips, ascending; 1 = a picture; empty = that of the model", 1, 1 << 20);
+  f.numbers("keep", keep, "",
+            "models of clips: for each length the probability that a clip which reaches it is used at it, and not at a "
+            "shorter one; empty = 1",
+            0, 1);
+  f.integers("batch_sizes", batch_sizes, "rows",
+             "models of clips: for each length the rows of a global batch; empty = training.batch_size, else it is set "
+             "to the rows of the batches with the most frames",
+             1);
+  f.number("fps", fps, "per second", "models of clips: frames are taken at this rate, by their time stamps", 0.01,
+           1000);
 }
 
 noise::NoiseOptions DiffusionKeys::levels() const {

@@ -46,6 +46,10 @@ struct DiffusionKeys {
   void fields(Fields& f);
   bool operator==(const DiffusionKeys&) const = default;
 
+  /// Returns a checksum of the keys, which names those that a run may lack only if they are set: a run that began
+  /// before there was such a key can go on.
+  std::string fingerprint() const;
+
   noise::Target noise_target() const { return noise::target_named(target); }
   noise::NoiseOptions levels() const;
   /// Returns the options of a flow; `automatic` = the shift that "auto" stands for.
@@ -66,11 +70,20 @@ struct DrawnDataKeys {
   std::string latents = "auto";
   bool mirror = false;
   std::string prior;  ///< a folder with pictures of the class; empty = none
+  /// Of models of clips: lengths in frames of pixels, ascending; empty = the frames of the model. And for each length
+  /// (data::ClipLengths): the probability that a clip which reaches it is used at it, and rows of a global batch
+  std::vector<int64_t> frames;
+  std::vector<double> keep;
+  std::vector<int64_t> batch_sizes;
+  double fps = 24;  ///< the rate of their frames
   /// Returns true if each step encodes its pictures and captions.
   bool encodes_in_step() const { return latents == "none"; }
   void fields(Fields& f);
   bool operator==(const DrawnDataKeys&) const = default;
 };
+
+/// The rate that a model of clips is told of a clip of one frame, which is a picture: that of Open-Sora 1.2.
+inline constexpr double kPictureRate = 120;
 
 /// Returns the keys with those of the model, `defaults`, where the config gives none, after checks of each key and of
 /// keys together. Keys of training alone have no default of the model.

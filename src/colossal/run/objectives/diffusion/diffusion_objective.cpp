@@ -18,6 +18,7 @@
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/built_in.h"
 #include "colossal/run/objectives/class_pictures.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
 #include "colossal/run/objectives/diffusion/latent_cache.h"
 #include "colossal/run/objectives/diffusion/latent_samples.h"
@@ -55,7 +56,7 @@ at::Tensor mean_of_rows(const at::Tensor& errors, const at::Tensor& given) {
   const at::Tensor of_frames = errors.mean({1, 3, 4});
   if (!given.defined()) return of_frames.mean(1);
   const at::Tensor counts = given.to(errors.device()).eq(0).to(errors.scalar_type());
-  return (of_frames * counts).sum(1) / counts.sum(1);
+  return (of_frames * counts).sum(1) / counts.sum(1).clamp_min(1);  // a row of given frames alone has no loss
 }
 
 }  // namespace
@@ -68,6 +69,8 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
   require(sizes.beside == 0, "objective", "a model that reads a mask draws, but does not learn: got one with ",
           sizes.beside, " channels beside the noised ones; train a UNet with as many channels as outputs");
   const data::PictureSize size = size_of_pictures(data_keys_, pipeline_);
+  check_clip_keys(data_keys_, pipeline_);
+  const bool encodes = data_keys_.encodes_in_step();
   options_ = {.keys = pipeline_.keys,
               .channels = sizes.channels,
               .height = size.height / pipeline_.factor,
@@ -77,9 +80,9 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .reads_ids = trains_text_encoder_,
               .has_pictures = sizes.outputs > sizes.channels,
               .mirror = data_keys_.mirror,
-              .unencoded = pipeline_.has_latents() && data_keys_.encodes_in_step() ? pipeline_.factor : 0,
+              .unencoded = pipeline_.has_latents() && encodes ? pipeline_.factor : 0,
+              .encodes_captions = pipeline_.reads_text() && encodes && !trains_text_encoder_,
               .tokens = sizes.text_tokens,
-              .frames = sizes.frames,
               .has_rate = sizes.reads_rate,
               .masks_text = sizes.masks_text,
               .noises_given = sizes.noises_given,
@@ -90,6 +93,11 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .shift = sizes.shift,
               .factor = pipeline_.factor,
               .patch = sizes.patch};
+  if (sizes.frames > 0) {
+    lengths_ = lengths_of_clips(data_keys_, pipeline_, config.replica_rows(0));
+    options_.pixel_frames = lengths_.frames[data::largest_length(lengths_)];
+    options_.frames = frames_in_latent(autoencoder_sizes(pipeline_), options_.pixel_frames);
+  }
   require(sizes.frames > 0 || options_.keys.given_frames == GivenFrames(), "diffusion",
           "given_frames needs a model of clips: got one of pictures; remove given_frames");
   require(!options_.has_pictures || options_.keys.target == "epsilon", "diffusion",
@@ -107,10 +115,9 @@ models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) cons
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
-  require(pipeline_.sizes.frames == 0, "data", "path gives pictures, and a model of clips learns from batches of ",
-          "clips that a program gives: got ", request.config.data.path, "; name a model of pictures");
   check_unused_data_keys(request.config.data, {.images = true, .records = pipeline_.reads_text()});
-  OpenedData data = pipeline_.has_latents() ? open_latents(request) : open_pixels(request);
+  const bool are_classes = !pipeline_.has_latents() && !pipeline_.reads_text() && pipeline_.sizes.frames == 0;
+  OpenedData data = are_classes ? open_pixels(request) : open_drawn(request);
   data.notices.insert(data.notices.begin(), pipeline_.notices.begin(), pipeline_.notices.end());
   return data;
 }
@@ -136,28 +143,52 @@ OpenedData DiffusionObjective::open_pixels(const DataRequest& request) const {
   return data;
 }
 
-OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
-  const Config& config = request.config;
-  check_text_encoder(config);
-  std::shared_ptr<const LatentCache> cache;  // null = each step encodes its rows
-  if (options_.unencoded == 0)
-    cache =
+DiffusionObjective::Drawn DiffusionObjective::open_pictures(const Config& config) const {
+  Drawn drawn;
+  // A step may encode its rows, and pixels need no encoder.
+  if (!data_keys_.encodes_in_step() && (pipeline_.has_latents() || pipeline_.reads_text()))
+    drawn.cache =
         std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
-  const auto pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
-  std::function<bool(const DrawnPicture&)> is_known;
-  if (cache) is_known = encoded_in(*cache, data_keys_.mirror);
-  if (on_error_of(config.data) == data::OnError::Skip) skip_broken(*pictures, is_known);
-  require(!config.training.cuda_graph || pictures->buckets.size() == 1, "training",
-          "cuda_graph needs batches of one size: got pictures in buckets; set data.buckets = 0, or "
-          "training.cuda_graph = false");
-  LatentOptions options{.noised = options_,
-                        .vae = models::autoencoder_of(find_source(pipeline_.vae, built_in()).shape)};
+  drawn.pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
+  if (drawn.cache) drawn.is_known = encoded_in(*drawn.cache, data_keys_.mirror);
+  if (on_error_of(config.data) == data::OnError::Skip) skip_broken(*drawn.pictures, drawn.is_known);
+  if (pipeline_.sizes.frames > 0) {
+    check_batch_size(config);
+    choose_clips(*drawn.pictures, lengths_, static_cast<uint64_t>(config.training.seed));
+  }
+  const bool has_one_shape = drawn.pictures->buckets.size() == 1 && lengths_.frames.size() == 1;
+  require(!config.training.cuda_graph || has_one_shape, "training",
+          "cuda_graph needs batches of one size: got pictures in buckets or clips of several lengths; set data.buckets "
+          "= 0 and one length, or training.cuda_graph = false");
+  return drawn;
+}
+
+/// Plans and memory are those of the batches with the most frames.
+void DiffusionObjective::check_batch_size(const Config& config) const {
+  const int64_t rows = lengths_.batch_sizes[data::largest_length(lengths_)];
+  require(config.training.batch_size == rows, "training",
+          "batch_size must be that of the batches with the most frames ", "(data.batch_sizes): got ",
+          config.training.batch_size, "; set training.batch_size = ", rows,
+          ", or add the table [diffusion], with which it follows");
+}
+
+LatentOptions DiffusionObjective::latent_options(bool has_cache) const {
+  LatentOptions options{.noised = options_, .vae = autoencoder_sizes(pipeline_)};
+  options.has_latents = pipeline_.has_latents();
   options.zeros_for_empty = pipeline_.zeros_for_empty;
-  if (trains_text_encoder_ || (!cache && pipeline_.reads_text()))
+  if (trains_text_encoder_ || (!has_cache && pipeline_.reads_text()))
     for (size_t i = 0; i < pipeline_.captions.size(); ++i)
       options.captions.push_back(std::make_shared<const text::Captions>(
           captions_for(pipeline_.captions[i], pipeline_.sizes.captions[i],
                        find_source(pipeline_.captions[i].encoder, built_in()).shape)));
+  return options;
+}
+
+OpenedData DiffusionObjective::open_drawn(const DataRequest& request) const {
+  const Config& config = request.config;
+  check_text_encoder(config);
+  const auto [pictures, cache, is_known] = open_pictures(config);
+  LatentOptions options = latent_options(cache != nullptr);
   const bool has_prior = !data_keys_.prior.empty();
   // The loss is that of the pictures plus that of the prior, each a mean over its half of the batch.
   options.weight = has_prior ? 2 : 1;
@@ -178,20 +209,31 @@ OpenedData DiffusionObjective::open_latents(const DataRequest& request) const {
     add_notices(*class_pictures);
     prior = std::make_shared<const LatentSamples>(class_pictures, cache, of_prior);
   }
-  const int64_t threads = cache ? std::min(config.data.threads, kMaxThreads) : config.data.threads;
-  const data::BatchOptions batches = batch_options(config, request.replica, threads);
-  auto reader =
-      std::make_unique<data::BucketReader>(std::make_shared<const LatentSamples>(pictures, cache, options), prior,
-                                           data::BucketReaderOptions{.batches = batches, .buckets = pictures->buckets});
-  if (pictures->buckets.size() > 1) data.facts = reader->counts();
+  const bool decodes = !cache || !pipeline_.has_latents();
+  const int64_t threads = decodes ? config.data.threads : std::min(config.data.threads, kMaxThreads);
+  auto reader = std::make_unique<data::BucketReader>(
+      std::make_shared<const LatentSamples>(pictures, cache, options), prior,
+      data::BucketReaderOptions{.batches = batch_options(config, request.replica, threads),
+                                .buckets = pictures->buckets,
+                                .clips = pictures->clips});
+  if (pictures->buckets.size() > 1 || pictures->clips) data.facts = reader->counts();
   data.stream = std::move(reader);
   if (!pictures->held_out.empty()) {
     options.noised = held_out_options();
     options.weight = 1;
-    data.held_out = std::make_shared<SamplesOfSize>(std::make_shared<const LatentSamples>(pictures, cache, options),
-                                                    size_of_pictures(data_keys_, pipeline_));
+    const data::BucketShape shape{size_of_pictures(data_keys_, pipeline_), pictures->held_out_frames};
+    data.held_out =
+        std::make_shared<SamplesOfSize>(std::make_shared<const LatentSamples>(pictures, cache, options), shape);
+    data.threads = static_cast<int>(threads);
   }
   return data;
+}
+
+int64_t DiffusionObjective::tokens(const tensor::Batch& batch, const models::ModelShape& shape) const {
+  if (pipeline_.sizes.frames == 0) return Objective::tokens(batch, shape);
+  const at::Tensor& noised = batch.at(kNoised);
+  const auto patches = [&](int64_t side) { return (side + pipeline_.sizes.patch - 1) / pipeline_.sizes.patch; };
+  return batch.rows() * noised.size(2) * patches(noised.size(3)) * patches(noised.size(4));
 }
 
 NoisedOptions DiffusionObjective::held_out_options() const {
@@ -204,7 +246,7 @@ tensor::Batch DiffusionObjective::example(int64_t rows) const { return noised_ba
 
 std::vector<std::string> DiffusionObjective::added_fields() const {
   std::vector<std::string> added;
-  if (options_.unencoded == 0 || !pipeline_.reads_text() || trains_text_encoder_) return added;
+  if (!options_.encodes_captions) return added;
   added.emplace_back(kText);
   if (options_.pooled > 0) added.emplace_back(kPooled);
   return added;
@@ -322,7 +364,7 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
     encoders.push_back({.name = name, .axes = std::vector<std::string>(), .from = from});
   };
   if (pipeline.has_latents()) add(kVae, pipeline.vae);
-  if (pipeline.has_latents() && pipeline.reads_text() && !trains_text_encoder(config))
+  if (pipeline.reads_text() && !trains_text_encoder(config))
     for (size_t i = 0; i < pipeline.captions.size(); ++i)
       add(models::caption_part_name(kTextEncoderPart, i), pipeline.captions[i].encoder);
   return encoders;

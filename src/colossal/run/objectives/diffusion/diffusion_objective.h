@@ -9,13 +9,17 @@
 // fixed (arXiv:2102.09672).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "colossal/data/videos/clip_lengths.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/latent_samples.h"
 #include "colossal/run/objectives/diffusion/noised_samples.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
@@ -26,8 +30,8 @@ class DiffusionObjective final : public Objective {
  public:
   static constexpr int kQuarters = 4;
 
-  /// Errors ("objective"): a model that predicts no noise. Errors of pipeline_of_run() and size_of_pictures(); ("data")
-  /// a prior with an odd batch size.
+  /// Errors ("objective"): a model that predicts no noise. Errors of pipeline_of_run(), size_of_pictures(),
+  /// check_clip_keys() and lengths_of_clips(); ("data") a prior with an odd batch size.
   DiffusionObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 
   /// Returns the keys of [diffusion], completed().
@@ -45,10 +49,15 @@ class DiffusionObjective final : public Objective {
   /// Errors: those of models::with_text_encoder().
   models::ModelShape with_parts(models::ModelShape shape) const override;
   OpenedData open(const DataRequest& request) const override;
+  /// Clips have the length of the batches with the most frames.
   tensor::Batch example(int64_t rows) const override;
   /// Returns the states of captions, if a step encodes its rows.
   std::vector<std::string> added_fields() const override;
   void check(const tensor::Batch& batch) const override;
+  /// Returns the patches of all frames of clips.
+  int64_t tokens(const tensor::Batch& batch, const models::ModelShape& shape) const override;
+  /// Returns true if pictures or clips are in buckets.
+  bool varies_in_size() const override { return pipeline_.sizes.classes == 0; }
   /// Returns the number of rows that count.
   double weight(const tensor::Batch& batch) const override;
   at::Tensor loss(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const override;
@@ -62,13 +71,23 @@ class DiffusionObjective final : public Objective {
  private:
   at::Tensor losses(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const;
 
+  /// The pictures or clips of a run, and what is stored of them.
+  struct Drawn {
+    std::shared_ptr<DrawnPictures> pictures{};
+    std::shared_ptr<const LatentCache> cache{};  // null = each step encodes its rows, or there is nothing to encode
+    std::function<bool(const DrawnPicture&)> is_known{};
+  };
   OpenedData open_pixels(const DataRequest& request) const;
-  OpenedData open_latents(const DataRequest& request) const;
+  OpenedData open_drawn(const DataRequest& request) const;
+  Drawn open_pictures(const Config& config) const;
+  void check_batch_size(const Config& config) const;
+  LatentOptions latent_options(bool has_cache) const;
   NoisedOptions held_out_options() const;
 
   PipelineSource pipeline_;
   bool trains_text_encoder_;
   DrawnDataKeys data_keys_;
+  data::ClipLengths lengths_;  // of clips
   NoisedOptions options_;
 };
 

@@ -11,11 +11,14 @@
 #include "colossal/base/file.h"
 #include "colossal/base/input_file.h"
 #include "colossal/base/join.h"
+#include "colossal/base/number.h"
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/data/pictures/picture_header.h"
 #include "colossal/data/pictures/shapes.h"
+#include "colossal/data/videos/clip_lengths.h"
 #include "colossal/run/objective.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/text_data.h"
 
 namespace colossal::run {
@@ -76,9 +79,10 @@ std::string caption_column(const DataConfig& data) {
 }
 
 /// Opens the files of a path, and sets the label of each picture and the names of the classes.
-DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Config& config,
+DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Config& config, const DrawnDataKeys& keys,
                          const PipelineSource& pipeline, const data::PictureSize& size) {
-  DrawnPictures drawn;
+  const bool are_clips = pipeline.sizes.frames > 0;
+  DrawnPictures drawn{.fps = are_clips ? keys.fps : 0};
   const auto shapes = data::parse_builtin_shapes(path);
   if (!pipeline.reads_text() && !shapes) {
     require(data::PictureFolder::is_one(path), "data",
@@ -96,8 +100,15 @@ DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Con
                                       .text_column = caption_column(config.data),
                                       .width = size.width,
                                       .height = size.height,
-                                      .seed = kShapeSeed});
+                                      .seed = kShapeSeed,
+                                      .has_videos = are_clips,
+                                      .frames = are_clips ? lengths_of_clips(keys, pipeline, {1}).frames.back() : 1,
+                                      .fps = keys.fps});
   drawn.pictures.resize(static_cast<size_t>(drawn.files->count()));
+  for (int64_t i = 0; are_clips && i < drawn.files->count(); ++i) {
+    const double seconds = drawn.files->at(i).seconds;
+    drawn.pictures[static_cast<size_t>(i)].reached = seconds > 0 ? data::frames_reached(seconds, keys.fps) : 1;
+  }
   if (pipeline.reads_text()) return drawn;
   drawn.class_names = data::shape_names();
   const std::vector<int64_t> numbers = numbers_in_model(drawn.class_names, pipeline, path);
@@ -106,13 +117,27 @@ DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Con
   return drawn;
 }
 
+/// Returns the checksum of a file, which is read in pieces, because videos may be large.
+std::string checksum_of_file(const data::CaptionedPictures& files, int64_t index) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  const data::PictureBytes bytes = files.open(index);
+  std::string piece;
+  Checksum sum;
+  for (int64_t begin = 0; begin < bytes.size; begin += kPiece) {
+    piece.resize(static_cast<size_t>(std::min(kPiece, bytes.size - begin)));
+    bytes.read(begin, static_cast<int64_t>(piece.size()), piece.data());
+    sum.update(piece.data(), piece.size());
+  }
+  return sum.hex();
+}
+
 /// Sets what identifies each picture. Drawn shapes follow from their number.
 void identify(DrawnPictures& drawn, bool are_shapes) {
   for (size_t i = 0; i < drawn.pictures.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     const data::CaptionedPicture& file = drawn.files->at(index);
     drawn.pictures[i].content = are_shapes ? concat("shape-", kShapeSeed, "-", i, "-", file.width, "x", file.height)
-                                           : checksum(drawn.files->bytes(index));
+                                           : checksum_of_file(*drawn.files, index);
   }
 }
 
@@ -156,13 +181,18 @@ data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSour
   return size;
 }
 
+std::string DrawnPictures::id(int64_t index, const data::BucketShape& part) const {
+  const std::string of_frames = at(index).id(part.size);
+  return fps == 0 ? of_frames : concat(of_frames, "-", part.frames, "-", part.start, "-", print_number(fps));
+}
+
 DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
   const std::string& path = config.data.path;
   const auto shapes = data::parse_builtin_shapes(path);
   const data::PictureSize size = size_of_pictures(keys, pipeline);
   const double share = evaluates(config) ? config.data.held_out : 0;
   const int64_t more = shapes ? data::held_out_shapes(*shapes, share) : 0;
-  DrawnPictures drawn = open_files(path, more, config, pipeline, size);
+  DrawnPictures drawn = open_files(path, more, config, keys, pipeline, size);
   drawn.buckets = buckets_of(keys, pipeline, size);
   for (int64_t i = 0; i < drawn.files->count(); ++i) {
     const data::CaptionedPicture& file = drawn.files->at(i);
@@ -179,7 +209,7 @@ DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& key
 
 DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
                          const DrawnPictures& training, const std::function<bool(const DrawnPicture&)>& is_known) {
-  DrawnPictures drawn = open_files(keys.prior, 0, config, pipeline, size_of_pictures(keys, pipeline));
+  DrawnPictures drawn = open_files(keys.prior, 0, config, keys, pipeline, size_of_pictures(keys, pipeline));
   drawn.buckets = training.buckets;
   for (int64_t i = 0; i < drawn.files->count(); ++i) drawn.training.push_back(i);
   identify(drawn, data::parse_builtin_shapes(keys.prior).has_value());
@@ -203,7 +233,7 @@ void skip_broken(DrawnPictures& drawn, const std::function<bool(const DrawnPictu
   const auto is_broken = [&](int64_t index) {
     if (is_known && is_known(drawn.at(index))) return false;
     try {
-      data::decode_picture(drawn.files->bytes(index), drawn.files->at(index).name);
+      check_decodes(drawn, index);
       return false;
     } catch (const Error& error) {
       skipped.add(error.message());
@@ -217,23 +247,24 @@ void skip_broken(DrawnPictures& drawn, const std::function<bool(const DrawnPictu
           join(drawn.notices, "; "));
 }
 
+at::Tensor signed_pixels(const data::Picture& picture) {
+  const at::Tensor bytes = at::empty({picture.height, picture.width, 3}, at::kByte);
+  std::copy(picture.rgb.begin(), picture.rgb.end(), bytes.mutable_data_ptr<uint8_t>());
+  return bytes.permute({2, 0, 1}).to(at::kFloat).div(127.5).sub(1).contiguous();
+}
+
 at::Tensor pixels_of(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
   data::Crop part{};
   data::Picture picture;
   try {
-    picture = data::decode_picture(
-        drawn.files->bytes(index), drawn.files->at(index).name,
-        [&](int64_t width, int64_t height) { return part = data::middle_crop({width, height}, crop); });
+    picture = data::decode_picture(drawn.files->bytes(index), drawn.files->at(index).name,
+                                   [&](int64_t width, int64_t height) {
+                                     return part = data::middle_crop({width, height}, crop);
+                                   });
   } catch (const Error& error) {
     throw Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\""));
   }
-  data::Picture result = data::resample(picture, part.box, crop.width, crop.height);
-  return at::from_blob(result.rgb.data(), {crop.height, crop.width, 3}, at::kByte)
-      .permute({2, 0, 1})
-      .to(at::kFloat)
-      .div(127.5)
-      .sub(1)
-      .contiguous();
+  return signed_pixels(data::resample(picture, part.box, crop.width, crop.height));
 }
 
 }  // namespace colossal::run

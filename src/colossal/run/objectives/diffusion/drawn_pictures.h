@@ -1,5 +1,5 @@
-// The pictures from which a model of latents learns to draw, before they are encoded: which there are, how each is
-// cropped, and which are held out.
+// The pictures or videos from which a model learns to draw, before they are encoded: which there are, how each is
+// cropped, and which are held out. What only clips have is in drawn_clips.h.
 //
 //   const DrawnPictures pictures = open_drawn_pictures(config, keys, pipeline);
 //   const data::PictureSize crop = pictures.at(i).crops[0];
@@ -16,6 +16,7 @@
 
 #include "colossal/data/pictures/buckets.h"
 #include "colossal/data/pictures/captioned.h"
+#include "colossal/data/videos/clip_rows.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
@@ -28,25 +29,34 @@ struct DrawnPicture {
   /// Sizes in pixels to which the part around its middle is resampled: one, or of a prior one for each bucket that
   /// shows the picture
   std::vector<data::PictureSize> crops{};
-  int64_t label = 0;  ///< of a model that is told a class
+  int64_t label = 0;    ///< of a model that is told a class
+  int64_t reached = 0;  ///< frames at the rate of the clips, 1 of a picture; 0 = the model draws pictures
+  std::vector<data::BucketShape> parts{};  ///< clips that a cache needs of it (add_parts()); empty = not known
 
   /// Returns what identifies the pixels of a crop.
   std::string id(const data::PictureSize& crop) const { return content + "-" + to_string(crop); }
+  /// Returns what says that all frames can be decoded.
+  std::string id_of_whole() const { return "whole-" + content; }
 };
 
 struct DrawnPictures {
   std::shared_ptr<data::CaptionedPictures> files{};
-  std::vector<DrawnPicture> pictures{};       ///< one for each file
-  std::vector<int64_t> training, held_out{};  ///< their indices; held_out is empty if the run does not evaluate
-  std::vector<data::PictureSize> buckets{};   ///< sizes of the crops of training
-  std::vector<std::string> class_names{};     ///< of a folder of classes or of drawn shapes
-  std::vector<std::string> notices{};         ///< lines for the user about pictures that skip_broken() left out
+  std::vector<DrawnPicture> pictures{};           ///< one for each file
+  std::vector<int64_t> training, held_out{};      ///< their indices; held_out is empty if the run does not evaluate
+  std::vector<data::PictureSize> buckets{};       ///< sizes of the crops of training
+  std::vector<std::string> class_names{};         ///< of a folder of classes or of drawn shapes
+  std::vector<std::string> notices{};             ///< lines for the user about pictures that were left out
+  double fps = 0;                                 ///< rate of the clips; 0 = the model draws pictures
+  std::shared_ptr<const data::ClipRows> clips{};  ///< of `training`, in its order (choose_clips())
+  int64_t held_out_frames = 1;                    ///< length of the clips held out
 
   const DrawnPicture& at(int64_t index) const { return pictures.at(static_cast<size_t>(index)); }
+  /// Returns what identifies the pixels of a part of a picture or video, of one of the buckets.
+  std::string id(int64_t index, const data::BucketShape& part) const;
 };
 
 /// Opens data.path: pictures with captions for a model that reads text (data::open_captioned), with classes for another
-/// one. A picture is held out with the probability data.held_out, drawn from its name; drawn shapes are held out in
+/// one. A model of clips also gets videos. A picture is held out with the probability data.held_out, drawn from its name; drawn shapes are held out in
 /// addition. Pictures of training are cropped to their buckets, those held out to the size of the run.
 /// Errors ("data"): those of open_captioned() and bucket_sizes(); no picture to train with.
 /// Cost: reads each file once, for its checksum.
@@ -63,9 +73,12 @@ DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const 
 /// Errors ("data"): no width and height; sides off the grid of the model, with the nearest.
 data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
-/// Leaves out pictures that cannot be decoded, with notices. `is_known`: returns true for a picture that was decoded
+/// Leaves out pictures and videos that cannot be decoded, with notices. `is_known`: returns true for a picture that was decoded
 /// before; null = none was. Errors ("data"): no picture of training is left. Cost: decodes the others.
 void skip_broken(DrawnPictures& pictures, const std::function<bool(const DrawnPicture&)>& is_known = {});
+
+/// Returns the pixels of a picture, [3, h, w] in [-1, 1].
+at::Tensor signed_pixels(const data::Picture& picture);
 
 /// Decodes a picture and resamples the part around its middle to `crop`, [3, h, w] in [-1, 1]. Errors ("data"), with
 /// the name of the file: those of bytes() and decode_picture().

@@ -7,17 +7,17 @@
 #include <utility>
 
 #include "colossal/base/checksum.h"
-#include "colossal/base/config.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/caption_parts.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/sample_noise.h"
 
 namespace colossal::run {
 
 at::Tensor drawn_latent(const models::AutoencoderSizes& sizes, const at::Tensor& moments, const at::Tensor& noise) {
-  const at::Tensor mean = moments.narrow(0, 0, sizes.channels);
-  if (!noise.defined()) return models::latent_of(sizes, mean);
-  return models::latent_of(sizes, mean + at::exp(moments.narrow(0, sizes.channels, sizes.channels) / 2) * noise);
+  at::Tensor sample = moments.narrow(0, 0, sizes.channels);
+  if (noise.defined()) sample = sample + at::exp(moments.narrow(0, sizes.channels, sizes.channels) / 2) * noise;
+  return models::latent_of(sizes, sample.unsqueeze(0))[0];
 }
 
 LatentSamples::LatentSamples(std::shared_ptr<const DrawnPictures> pictures, std::shared_ptr<const LatentCache> cache,
@@ -45,24 +45,46 @@ tensor::Batch LatentSamples::make(int64_t rows, const data::BucketShape& bucket)
   NoisedOptions options = noiser_.options();
   options.height = bucket.size.height / options_.vae.factor;
   options.width = bucket.size.width / options_.vae.factor;
+  if (options.frames > 0) {
+    options.pixel_frames = bucket.frames;
+    options.frames = frames_in_latent(options_.vae, bucket.frames);
+  }
   const tensor::Batch batch = noised_batch(rows, options);
-  if (options.unencoded == 0) return batch;
+  if (options.reads_ids || !options.tells_ids()) return batch;
   return batch.without(kText).without(kPooled);
 }
 
 void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& bucket, tensor::Batch& batch,
                          int64_t row) const {
-  const DrawnPicture& drawn = pictures_->at(picture(index));
   const uint64_t own = noiser_.seed_of(index, seed);
   const NoisedOptions& options = noiser_.options();
   const std::vector<int64_t> sizes = batch.at(kNoised).sizes().slice(1).vec();
-  const at::Tensor noise = options.is_held_out ? at::Tensor() : normal_of(own, "latent", sizes);
-  const bool is_mirrored = noiser_.is_mirrored(own), reads_text = options.text > 0;
-  const std::string& caption = pictures_->files->at(picture(index)).caption;
-  Told told{.label = drawn.label};
-  if (reads_text) told.caption = this->told(caption), told.empty = this->told("");
+  const bool is_mirrored = noiser_.is_mirrored(own), is_encoded = options_.has_latents && options.unencoded == 0;
+  at::Tensor noise, pixels, latent;
+  if (options_.has_latents && !options.is_held_out) noise = normal_of(own, "latent", sizes);
+  if (!is_encoded) {
+    pixels = pixels_of_part(*pictures_, picture(index), bucket);
+    if (is_mirrored) pixels = pixels.flip({-1});
+  }
+  if (is_encoded) {
+    latent = drawn_latent(options_.vae, cache_->picture(pictures_->id(picture(index), bucket), is_mirrored), noise);
+  } else if (options_.has_latents) {
+    batch.at(kPixels).select(0, row).copy_(pixels);
+    if (noise.defined()) batch.at(kSampleNoise).select(0, row).copy_(noise);
+    latent = at::zeros(sizes, at::kFloat);
+  } else {
+    latent = pixels;
+  }
+  noiser_.fill(latent, told_of(picture(index), bucket), index, own, batch, row);
+  if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);
+}
+
+Told LatentSamples::told_of(int64_t index, const data::BucketShape& bucket) const {
+  const NoisedOptions& options = noiser_.options();
+  const data::CaptionedPicture& file = pictures_->files->at(index);
+  Told told{.label = pictures_->at(index).label, .rate = bucket.frames == 1 ? kPictureRate : pictures_->fps};
+  if (options.text > 0) told.caption = this->told(file.caption), told.empty = this->told("");
   if (options.sizes > 0) {  // the crop is in the middle of the picture, which is resampled to cover it
-    const data::CaptionedPicture& file = pictures_->files->at(picture(index));
     const double height = static_cast<double>(file.height), width = static_cast<double>(file.width),
                  to_height = static_cast<double>(bucket.size.height), to_width = static_cast<double>(bucket.size.width),
                  scale = std::max(to_height / height, to_width / width);
@@ -73,17 +95,7 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& 
                   to_height,
                   to_width};
   }
-  at::Tensor latent;
-  if (options.unencoded > 0) {
-    const at::Tensor pixels = pixels_of(*pictures_, picture(index), bucket.size);
-    batch.at(kPixels).select(0, row).copy_(is_mirrored ? pixels.flip({2}) : pixels);
-    if (noise.defined()) batch.at(kSampleNoise).select(0, row).copy_(noise);
-    latent = at::zeros(sizes, at::kFloat);
-  } else {
-    latent = drawn_latent(options_.vae, cache_->picture(drawn.id(bucket.size), is_mirrored), noise);
-  }
-  noiser_.fill(latent, told, index, own, batch, row);
-  if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);
+  return told;
 }
 
 tensor::Batch LatentSamples::told(const std::string& caption) const {
@@ -103,9 +115,11 @@ tensor::Batch LatentSamples::told(const std::string& caption) const {
 }
 
 nlohmann::json LatentSamples::traits() const {
-  return {{"pictures", fingerprint_},
-          {"diffusion", checksum(to_toml(noiser_.options().keys))},
-          {"mirror", noiser_.options().mirror}};
+  nlohmann::json traits{{"pictures", fingerprint_},
+                        {"diffusion", noiser_.options().keys.fingerprint()},
+                        {"mirror", noiser_.options().mirror}};
+  if (pictures_->fps > 0) traits["fps"] = pictures_->fps;
+  return traits;
 }
 
 }  // namespace colossal::run

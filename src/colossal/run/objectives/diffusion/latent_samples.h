@@ -1,4 +1,5 @@
-// Samples of latents and captions for a model that draws, from a cache, or of pictures that a step encodes.
+// Samples of latents and captions for a model that draws, from a cache, of pictures or clips that a step encodes, or of
+// pixels.
 //
 //   const auto training = std::make_shared<LatentSamples>(pictures, cache, options);
 //   data::BucketReader reader(training, nullptr, {.batches = {...}, .buckets = pictures->buckets});
@@ -21,22 +22,23 @@
 
 namespace colossal::run {
 
-/// Returns the latent that a denoiser reads, from the mean and the log-variance [2 C, h, w] of an autoencoder: a sample
-/// of standard normal `noise` [C, h, w], or the mean without it.
+/// Returns the latent that a denoiser reads, from the mean and the log-variance [2 C, h, w] or [2 C, T, h, w] of an
+/// autoencoder: a sample of standard normal `noise` [C, h, w] or [C, T, h, w], or the mean without it.
 at::Tensor drawn_latent(const models::AutoencoderSizes& sizes, const at::Tensor& moments, const at::Tensor& noise);
 
 /// Options of LatentSamples.
 struct LatentOptions {
-  NoisedOptions noised;  ///< without height and width, which are those of buckets
+  NoisedOptions noised;  ///< without height, width and frames, which are those of buckets
   models::AutoencoderSizes vae;
-  double weight = 1;  ///< of each row
+  bool has_latents = true;  ///< false = the model draws pixels, and `vae` is autoencoder_sizes() of its pipeline
+  double weight = 1;        ///< of each row
   /// With NoisedOptions::tells_ids(): what makes tokens of captions, for each text encoder
   std::vector<std::shared_ptr<const text::Captions>> captions{};
   bool zeros_for_empty = false;  ///< zeros take the place of what the model reads of the empty caption
 };
 
-/// The pictures of training, or those held out. A held-out picture has the mean of its latent. Rows that a step encodes
-/// draw the same numbers as others, and need no cache (null).
+/// The pictures or clips of training, or those held out. A held-out picture has the mean of its latent. Rows that a step
+/// encodes draw the same numbers as others, and need no cache (null). Rows of pixels need one for captions alone.
 class LatentSamples final : public data::SizedSamples {
  public:
   LatentSamples(std::shared_ptr<const DrawnPictures> pictures, std::shared_ptr<const LatentCache> cache,
@@ -55,6 +57,8 @@ class LatentSamples final : public data::SizedSamples {
   }
   /// Returns what the model is told of a caption.
   tensor::Batch told(const std::string& caption) const;
+  /// Returns what a row is told of a picture or clip.
+  Told told_of(int64_t index, const data::BucketShape& bucket) const;
   int64_t picture(int64_t index) const { return indices().at(static_cast<size_t>(index)); }
 
   std::shared_ptr<const DrawnPictures> pictures_;
@@ -64,21 +68,21 @@ class LatentSamples final : public data::SizedSamples {
   std::string fingerprint_;
 };
 
-/// Samples of one size, such as those held out.
+/// Samples of one shape, such as those held out.
 class SamplesOfSize final : public data::Samples {
  public:
-  SamplesOfSize(std::shared_ptr<const data::SizedSamples> samples, const data::PictureSize& size)
-      : samples_(std::move(samples)), size_(size) {}
+  SamplesOfSize(std::shared_ptr<const data::SizedSamples> samples, const data::BucketShape& shape)
+      : samples_(std::move(samples)), shape_(shape) {}
   int64_t count() const override { return samples_->count(); }
-  tensor::Batch make(int64_t rows) const override { return samples_->make(rows, {size_}); }
+  tensor::Batch make(int64_t rows) const override { return samples_->make(rows, shape_); }
   void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override {
-    samples_->fill(index, seed, {size_}, batch, row);
+    samples_->fill(index, seed, shape_, batch, row);
   }
   nlohmann::json traits() const override { return samples_->traits(); }
 
  private:
   std::shared_ptr<const data::SizedSamples> samples_;
-  data::PictureSize size_;
+  data::BucketShape shape_;
 };
 
 }  // namespace colossal::run

@@ -1,5 +1,7 @@
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <set>
 
@@ -40,9 +42,19 @@ LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeli
 
 std::function<bool(const DrawnPicture&)> encoded_in(const LatentCache& cache, bool mirror) {
   return [&cache, mirror](const DrawnPicture& one) {
+    if (one.reached > 0) return cache.has_picture(one.id_of_whole());
     return std::any_of(one.crops.begin(), one.crops.end(),
                        [&](const data::PictureSize& crop) { return cache.has_picture(one.id(crop), mirror); });
   };
+}
+
+std::map<std::string, at::Tensor> marks_of_decoded(const DrawnPictures& drawn, const LatentCache& cache) {
+  std::map<std::string, at::Tensor> marks;
+  if (drawn.fps == 0) return marks;
+  for (const std::vector<int64_t>& list : {drawn.training, drawn.held_out})
+    for (const int64_t index : list)
+      if (const std::string id = drawn.at(index).id_of_whole(); !cache.has_picture(id)) marks[id] = at::ones({1});
+  return marks;
 }
 
 std::vector<std::string> captions_of(const Config& config, const PipelineSource& pipeline,

@@ -2,7 +2,10 @@
 //
 //   LatentCache cache(folder_of_latents(config, keys), key_of_latents(config, pipeline));
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,8 +23,13 @@ std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys);
 LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeline);
 
 /// Returns what is true for a picture of which the cache has a crop: it was decoded (skip_broken()). `mirror`: the
-/// cache must also have the mirror image. The cache must outlive the function.
+/// cache must also have the mirror image. Of videos the cache has marks_of_decoded(). The cache must outlive the
+/// function.
 std::function<bool(const DrawnPicture&)> encoded_in(const LatentCache& cache, bool mirror);
+
+/// Returns what a cache stores of the pictures and videos of a model of clips that skip_broken() left: that each can be
+/// decoded to its end. Empty for a model of pictures.
+std::map<std::string, at::Tensor> marks_of_decoded(const DrawnPictures& drawn, const LatentCache& cache);
 
 /// Returns the captions that a run needs: those of the pictures, the empty one and training.sample_prompt; none for a
 /// model that reads no text.

@@ -64,6 +64,30 @@ at::Tensor given_frames(const GivenFrames& shares, int64_t frames, uint64_t seed
   return given;
 }
 
+/// Returns the batch with what follows from the latents of its rows.
+tensor::Batch with_signals(const tensor::Batch& batch, const at::Tensor& latents) {
+  tensor::Batch complete = batch;
+  std::vector<int64_t> of_row(static_cast<size_t>(latents.dim()), 1);
+  of_row.front() = -1;
+  const at::Tensor given = batch.find(kGiven);
+  const bool noises_given = batch.find(kShown).defined();
+  const auto is_given = [&] { return given.to(latents.options()).view({given.size(0), 1, -1, 1, 1}); };
+  const auto add_signal = [&](const char* name, int64_t which) {
+    const tensor::Field& noise = batch.field(name);
+    at::Tensor factors = batch.at(kSignals).select(1, which).to(latents.options()).view(of_row);
+    if (given.defined() && !noises_given && which == 0)  // given frames are the latent itself
+      factors = factors * is_given().eq(0) + is_given();
+    const at::Tensor mixed = factors * latents + noise.tensor.to(latents.device());
+    complete = complete.with(name, {mixed.to(at::kFloat), noise.dims});
+  };
+  add_signal(kNoised, 0);
+  add_signal(kTargets, 1);
+  if (noises_given) complete = complete.with(kShown, {(latents * is_given()).to(at::kFloat), batch.field(kShown).dims});
+  if (batch.find(kPictures).defined())
+    complete = complete.with(kPictures, {latents.to(at::kFloat), batch.field(kPictures).dims});
+  return complete;
+}
+
 }  // namespace
 
 tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device device) {
@@ -97,8 +121,9 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/-1});
   if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
   if (o.unencoded == 0) return batch;
-  batch.add(kPixels, {at::zeros({rows, 3, o.unencoded * o.height, o.unencoded * o.width}, numbers),
-                      {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  std::vector<int64_t> pixels{rows, 3, o.unencoded * o.height, o.unencoded * o.width};
+  if (o.frames > 0) pixels.insert(pixels.begin() + 2, o.pixel_frames > 0 ? o.pixel_frames : o.frames);
+  batch.add(kPixels, {at::zeros(pixels, numbers), dims});
   batch.add(kSampleNoise, {at::zeros(sizes, numbers), dims});
   batch.add(kSignals, {at::zeros({rows, 2}, numbers.dtype(at::kDouble)), {Dim::Row, Dim::Other}});
   return batch;
@@ -106,6 +131,7 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
 
 tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const tensor::Batch& told) {
   tensor::Batch complete = batch;
+  if (latents.defined()) complete = with_signals(batch, latents);
   for (const char* name : {kPixels, kSampleNoise, kSignals}) complete = complete.without(name);
   if (told.rows() > 0)
     for (size_t i = 0; batch.find(models::caption_part_name(kIds, i)).defined(); ++i)
@@ -113,24 +139,6 @@ tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents
   for (const auto& [name, field] : told.fields())
     complete = complete.with(
         name, {field.tensor.is_floating_point() ? field.tensor.to(at::kFloat) : field.tensor, field.dims});
-  std::vector<int64_t> of_row(static_cast<size_t>(latents.dim()), 1);
-  of_row.front() = -1;
-  const at::Tensor given = batch.find(kGiven);
-  const bool noises_given = batch.find(kShown).defined();
-  const auto is_given = [&] { return given.to(latents.options()).view({given.size(0), 1, -1, 1, 1}); };
-  const auto add_signal = [&](const char* name, int64_t which) {
-    const tensor::Field& noise = batch.field(name);
-    at::Tensor factors = batch.at(kSignals).select(1, which).to(latents.options()).view(of_row);
-    if (given.defined() && !noises_given && which == 0)  // given frames are the latent itself
-      factors = factors * is_given().eq(0) + is_given();
-    const at::Tensor mixed = factors * latents + noise.tensor.to(latents.device());
-    complete = complete.with(name, {mixed.to(at::kFloat), noise.dims});
-  };
-  add_signal(kNoised, 0);
-  add_signal(kTargets, 1);
-  if (noises_given) complete = complete.with(kShown, {(latents * is_given()).to(at::kFloat), batch.field(kShown).dims});
-  if (batch.find(kPictures).defined())
-    complete = complete.with(kPictures, {latents.to(at::kFloat), batch.field(kPictures).dims});
   return complete;
 }
 
@@ -229,7 +237,7 @@ void NoisedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int
 
 nlohmann::json NoisedSamples::traits() const {
   nlohmann::json traits = pictures_->traits();
-  traits["diffusion"] = checksum(to_toml(noiser_.options().keys));
+  traits["diffusion"] = noiser_.options().keys.fingerprint();
   traits["mirror"] = noiser_.options().mirror;
   return traits;
 }

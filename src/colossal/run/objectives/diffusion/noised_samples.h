@@ -28,12 +28,14 @@
 //   untold     int64 [B]: 1 = the caption was dropped; the text is then still that of the caption
 //
 // Rows that a step encodes (NoisedOptions::unencoded) have the noise alone as noised and targets, no text, and besides:
-//   pixels        fp32 [B, 3, H, W]: the picture in [-1, 1]
-//   ids           int64 [B, T]: the tokens of the caption, or of the empty one where it was dropped; those of a second
-//                 and third text encoder are ids_2 and ids_3
+//   pixels        fp32 [B, 3, H, W] or [B, 3, frames, H, W]: the picture or clip in [-1, 1]
 //   sample_noise  fp32 [B, C, h, w]: of which the latent is drawn (drawn_latent()); 0 = its mean
 //   signals       fp64 [B, 2]: the factors of the latent in noised and in targets
-// with_latents() completes them.
+//
+// Rows whose captions a step encodes (these, and with NoisedOptions::encodes_captions others) have no text, but:
+//   ids           int64 [B, T]: the tokens of the caption, or of the empty one where it was dropped; those of a second
+//                 and third text encoder are ids_2 and ids_3
+// with_latents() completes both.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -61,28 +63,30 @@ inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "cl
 struct NoisedOptions {
   DiffusionKeys keys;  ///< completed()
   int64_t channels = 0, height = 0, width = 0;
-  int64_t null_class = 0;      ///< index of the class that stands for no class
-  int64_t text = 0;            ///< features of text states; 0 = the model is told a class
-  bool reads_ids = false;      ///< true = the model is told tokens of captions in place of their states
-  bool has_pictures = false;   ///< true = the field "pictures"
-  bool mirror = false;         ///< true = every second picture on average is mirrored left to right
-  int64_t unencoded = 0;       ///< pixels of a side of a cell, of rows that a step encodes; 0 = the rows are encoded
-  bool is_held_out = false;    ///< true = noise, time and label of a sample depend on its index alone
-  int64_t tokens = 77;         ///< of a caption, with pads
-  int64_t frames = 0;          ///< of a clip, as the model reads it; 0 = pictures
-  bool has_rate = false;       ///< true = the field "fps"
-  bool masks_text = false;     ///< true = the fields "text_mask" and "untold"
-  bool noises_given = false;   ///< true = given frames are noised, too, and the field "shown" has them as they are
-  int64_t pooled = 0;          ///< features of the pooled state of a caption; 0 = none
-  int64_t sizes = 0;           ///< numbers of the field "sizes"; 0 = none
-  bool told_guidance = false;  ///< true = the field "guidance"
+  int64_t null_class = 0;         ///< index of the class that stands for no class
+  int64_t text = 0;               ///< features of text states; 0 = the model is told a class
+  bool reads_ids = false;         ///< true = the model is told tokens of captions in place of their states
+  bool has_pictures = false;      ///< true = the field "pictures"
+  bool mirror = false;            ///< true = every second picture on average is mirrored left to right
+  int64_t unencoded = 0;          ///< pixels of a side of a cell, of rows that a step encodes; 0 = the rows are encoded
+  bool encodes_captions = false;  ///< true = a step finds the states of captions
+  bool is_held_out = false;       ///< true = noise, time and label of a sample depend on its index alone
+  int64_t tokens = 77;            ///< of a caption, with pads
+  int64_t frames = 0;             ///< of a clip, as the model reads it; 0 = pictures
+  int64_t pixel_frames = 0;       ///< of a clip of pixels that a step encodes; 0 = as `frames`
+  bool has_rate = false;          ///< true = the field "fps"
+  bool masks_text = false;        ///< true = the fields "text_mask" and "untold"
+  bool noises_given = false;      ///< true = given frames are noised, too, and the field "shown" has them as they are
+  int64_t pooled = 0;             ///< features of the pooled state of a caption; 0 = none
+  int64_t sizes = 0;              ///< numbers of the field "sizes"; 0 = none
+  bool told_guidance = false;     ///< true = the field "guidance"
   /// Tokens of a caption for each text encoder, of rows that are told ids
   std::vector<int64_t> id_tokens{77};
   std::string shift{};  ///< rule of the automatic shift (noise::automatic_shift())
   int64_t factor = 1;   ///< pixels of a side of a cell, for that rule
   int64_t patch = 1;    ///< cells of a side of a patch, for that rule
   /// Returns true if rows are told tokens, for the model or for the step.
-  bool tells_ids() const { return reads_ids || unencoded > 0; }
+  bool tells_ids() const { return reads_ids || unencoded > 0 || encodes_captions; }
   /// Returns true if some rows may have given frames.
   bool gives_frames() const { return frames > 0 && keys.given_frames.all() > 0; }
 };
@@ -90,9 +94,9 @@ struct NoisedOptions {
 /// Returns a batch of those fields, zeros. `device` may be meta.
 tensor::Batch noised_batch(int64_t rows, const NoisedOptions& options, at::Device device = at::kCPU);
 
-/// Completes a batch of rows that a step encodes, in fp32 on the device of the results: `latents` [B, C, h, w] as the
-/// model reads them, and what it reads of the captions of its ids (models::joined_captions()), or no fields for a model
-/// that reads none.
+/// Completes a batch of rows that a step encodes, in fp32 on the device of the results: `latents` [B, C, h, w] or
+/// [B, C, T, h, w] as the model reads them, undefined for rows that have no pixels to encode, and what it reads of the
+/// captions of its ids (models::joined_captions()), or no fields for a model that reads none.
 /// In one process on a CPU the fields are, bit for bit, those that Noiser::fill() writes for the same results.
 tensor::Batch with_latents(const tensor::Batch& batch, const at::Tensor& latents, const tensor::Batch& told);
 

@@ -1,0 +1,63 @@
+// The clips from which a model learns to draw: their lengths, which part of each video an epoch uses, and their pixels.
+//
+//   DrawnPictures drawn = open_drawn_pictures(config, keys, pipeline);
+//   choose_clips(drawn, lengths_of_clips(keys, pipeline, config.replica_rows(0)), seed);
+//   data::BucketReader reader(samples, {.batches = {...}, .buckets = drawn.buckets, .clips = drawn.clips});
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/data/pictures/buckets.h"
+#include "colossal/data/videos/clip_lengths.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/run/config.h"
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/diffusion/drawn_pictures.h"
+#include "colossal/run/objectives/diffusion/pipeline_source.h"
+#include "colossal/run/own_tables.h"
+#include "colossal/tensor/replica_rows.h"
+
+namespace colossal::run {
+
+/// Returns the sizes of the autoencoder of a pipeline. A model of pixels has those of one that leaves pixels as they
+/// are. Errors: those of find_source().
+models::AutoencoderSizes autoencoder_sizes(const PipelineSource& pipeline);
+
+/// Returns the frames of the latent of a clip of `frames` frames of pixels. Errors: a length that the autoencoder cannot
+/// make (the message has the nearest).
+int64_t frames_in_latent(const models::AutoencoderSizes& sizes, int64_t frames);
+
+/// Checks the keys of [data] that belong to clips. Errors ("data"): any of them for a model of pictures; mirror or prior
+/// for one of clips; those of frames_in_latent().
+void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline);
+
+/// Returns the lengths of the clips of a run with all their lists; those of the model, if data.frames is empty.
+/// Errors: those of data::completed().
+data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSource& pipeline,
+                                   const tensor::ReplicaRows& rows);
+
+/// ObjectiveRow::complete of the objective: with data.batch_sizes, training.batch_size becomes the rows of the batches
+/// with the most frames (data::largest_length()), of which memory and plans are those of the run.
+void complete_diffusion(Config& config, const OwnTables& tables, std::vector<std::string>& notices);
+
+/// Sets `clips` to those of training, and held_out_frames to the longest length up to that of the largest batches that a
+/// clip held out reaches. Shorter clips leave held_out, with a notice. Requires: fps is set.
+/// Errors: those of data::ClipRows.
+void choose_clips(DrawnPictures& drawn, const data::ClipLengths& lengths, uint64_t seed);
+
+/// Sets the parts of each clip: those that a run of `steps` steps uses, and those held out. Requires: choose_clips().
+void add_parts(DrawnPictures& drawn, int64_t steps);
+
+/// Checks that a picture or video can be decoded as far as clips of it may need it. Errors: those of pixels_of().
+/// Cost: decodes it.
+void check_decodes(const DrawnPictures& drawn, int64_t index);
+
+/// Decodes a part of a picture or video of one of the buckets, as the lists have them: [3, h, w] in [-1, 1], or of a
+/// model of clips [3, T, h, w]. Errors: those of pixels_of() and data::read_clip(). Memory: the result and one frame of
+/// the video.
+at::Tensor pixels_of_part(const DrawnPictures& drawn, int64_t index, const data::BucketShape& part);
+
+}  // namespace colossal::run
