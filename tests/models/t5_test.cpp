@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <mutex>
 #include <set>
 
@@ -44,6 +45,26 @@ TEST(T5, MatchesPublishedParameterCounts) {
   EXPECT_NEAR(millions("t5-v1.1-small"), 76.96, 0.01);
   EXPECT_NEAR(millions("t5-v1.1-base"), 247.58, 0.01);
   EXPECT_NEAR(millions("t5-v1.1-xl"), 2849.76, 0.01);
+  EXPECT_EQ(std::llround(millions("t5-v1.1-xxl-encoder") * 1e6), 4'762'310'656);
+}
+
+TEST(T5, RoundTripsTheEncoderAloneThroughFolder) {
+  const ModelShape shape = built_in().resolve({.name = "t5-encoder-tiny"});
+  nlohmann::json config = shape.architecture->hugging_face.to_json(shape);
+  EXPECT_EQ(config["architectures"], nlohmann::json({"T5EncoderModel"}));
+  EXPECT_TRUE(built_in().shape_of(config) == shape) << config;
+  for (const bool flag : {true, false}) config["is_encoder_decoder"] = config["tie_word_embeddings"] = flag;
+  config["dropout_rate"] = 0.1;
+  config["num_decoder_layers"] = 24;
+  EXPECT_TRUE(built_in().shape_of(config) == shape) << "keys of the decoder and of training";
+  std::set<std::string> tensors;
+  for (const nn::ExternalName& name : shape.architecture->hugging_face.names(shape))
+    for (const nn::ExternalRows& row : name.parts) tensors.insert(row.name);
+  EXPECT_THAT(tensors, testing::IsSupersetOf({"shared.weight", "encoder.final_layer_norm.weight",
+                                              "encoder.block.1.layer.1.DenseReluDense.wi_1.weight"}));
+  for (const std::string& tensor : tensors) EXPECT_FALSE(tensor.starts_with("decoder") || tensor == "lm_head.weight");
+  EXPECT_THAT(test::thrown_message([&] { built_in().resolve({.name = "t5-encoder-tiny", .dropout = 0.1}); }),
+              HasSubstr("has no dropout: got 0.1"));
 }
 
 TEST(T5, RoundTripsShapeThroughFolder) {

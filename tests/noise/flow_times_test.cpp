@@ -34,7 +34,14 @@ TEST(FlowTimes, ShiftForLargePictures) {
   expect_digits(shifted(0.5, clip), 0.9535738737002);
   expect_digits(automatic_shift("open-sora-1", {.pixels = 512 * 512}), 1);
   expect_digits(automatic_shift("open-sora-2", {.frames = 33, .tokens = 2304}), 11.87209613618);
-  EXPECT_EQ(automatic_shift("", {.pixels = 1 << 20, .frames = 9, .tokens = 4096}), 1);
+  for (const auto& [rule, shift] : {std::pair{"", 1.0}, {"flux-schnell", 1.0}, {"sd3", 3.0}})
+    EXPECT_EQ(automatic_shift(rule, {.pixels = 1 << 20, .frames = 9, .tokens = 4096}), shift);
+  for (const auto& [rule, spacing] : {std::pair{"", ""},
+                                      {"sd3", ""},
+                                      {"flux", "trailing"},
+                                      {"flux-schnell", "trailing"},
+                                      {"open-sora-2", "trailing"}})
+    EXPECT_EQ(automatic_spacing(rule), spacing);
 }
 
 TEST(FlowTimes, RefuseUnknownRulesOfShifts) {

@@ -108,7 +108,7 @@ SamplerOptions folder(const std::string& sampler, const std::string& spacing = "
   return {.sampler = sampler, .spacing = spacing, .steps = steps, .steps_offset = 1, .set_alpha_to_one = false};
 }
 
-SamplerOptions with(SamplerOptions options, double SamplerOptions::* member, double value) {
+SamplerOptions with(SamplerOptions options, double SamplerOptions::*member, double value) {
   options.*member = value;
   return options;
 }
@@ -226,6 +226,12 @@ TEST(Sampler, DrawsAsFlow) {
     expect_digits(plan.steps[i].level.noise, times[i]);
   }
   expect_drawn(draw(kLevels, options), -0.1491170537777, 0.2716275116, 0.2974023380532);
+  options.spacing = "trailing";  // of FLUX: 1, .75, .5, .25 shifted once
+  const SamplerPlan trailing = plan_sampler(kLevels, options);
+  for (size_t i = 0; i < 4; ++i) {
+    const double t = 1 - 0.25 * static_cast<double>(i);
+    expect_digits(trailing.steps[i].level.noise, 3 * t / (1 + 2 * t));
+  }
 }
 
 TEST(Sampler, BeginsLaterForAPicture) {

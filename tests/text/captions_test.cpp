@@ -28,6 +28,16 @@ TEST(Captions, PutBytesBetweenBeginAndEnd) {
   EXPECT_EQ(make_captions("bytes").length(), 77);
 }
 
+// T5's captions have no begin token.
+TEST(Captions, MayBeginWithTheirText) {
+  const Captions captions = make_captions("bytes", 5, /*begins=*/false);
+  EXPECT_THAT(captions("cat").ids, ElementsAre('c', 'a', 't', 257, 258));
+  EXPECT_EQ(captions("cat").length, 4);
+  const Caption longer = captions("a cat");
+  EXPECT_THAT(longer.ids, ElementsAre('a', ' ', 'c', 'a', 257));
+  EXPECT_EQ(captions.warning(longer), "the caption is longer than 4 tokens; lost: t");
+}
+
 TEST(Captions, LoseWhatDoesNotFitAndSayIt) {
   const Captions captions = make_captions("bytes", 8);
   const Caption whole = captions("a horse"), exact = captions("a hors");

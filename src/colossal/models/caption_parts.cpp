@@ -24,18 +24,21 @@ tensor::Batch caption_batch(const at::Tensor& text, const at::Tensor& pooled, co
 tensor::Batch read_caption(const CaptionPart& part, const Model& encoder, const at::Tensor& ids, const at::Tensor& mask,
                            int64_t clip_skip) {
   at::Tensor text, pooled;
+  const bool is_whole = !text_encoder_of(encoder.shape).begins;  // clip_skip is an option of CLIP
+  const int64_t skipped = is_whole ? 0 : clip_skip;
+  const at::Tensor read = part.is_masked ? mask : at::Tensor();
   switch (part.states) {
     case CaptionStates::None:
       break;
     case CaptionStates::Normed:
-      text = text_states(encoder, ids, clip_skip);
+      text = text_states(encoder, ids, skipped, read);
       break;
     case CaptionStates::Hidden:
-      text = hidden_before_norm(encoder, ids, clip_skip + 1);
+      text = hidden_before_norm(encoder, ids, skipped + 1);
       break;
   }
   if (part.pooled) pooled = pooled_state(encoder, ids);
-  return caption_batch(text, pooled, part.is_masked ? mask : at::Tensor());
+  return caption_batch(text, pooled, read);
 }
 
 tensor::Batch joined_captions(const DenoiserSizes& sizes, const std::vector<tensor::Batch>& parts) {
@@ -51,14 +54,16 @@ tensor::Batch joined_captions(const DenoiserSizes& sizes, const std::vector<tens
   }
   at::Tensor text = beside.empty() ? at::Tensor() : beside.size() == 1 ? beside.front() : at::cat(beside, -1);
   const auto features = [](const at::Tensor& x) { return x.defined() ? x.size(-1) : 0; };
-  if (!after.empty()) {
+  if (!after.empty() || sizes.zero_tokens > 0) {
     if (text.defined() && features(text) < sizes.text)
       text = at::constant_pad_nd(text, {0, sizes.text - features(text)});
     if (text.defined()) after.insert(after.begin(), text);
     for (const at::Tensor& one : after)
       require(features(one) == sizes.text, "model", "text encoders must give states of ", sizes.text,
               " features, which the model reads: got ", features(one));
-    text = at::cat(after, 1);
+    if (sizes.zero_tokens > 0 && !after.empty())
+      after.push_back(after.front().new_zeros({after.front().size(0), sizes.zero_tokens, sizes.text}));
+    if (!after.empty()) text = at::cat(after, 1);
   }
   const at::Tensor whole = pooled.empty() ? at::Tensor() : pooled.size() == 1 ? pooled.front() : at::cat(pooled, -1);
   require(features(text) == sizes.text && features(whole) == sizes.pooled, "model",

@@ -32,7 +32,8 @@ std::string caption_part_name(const char* stem, size_t i);
 /// field `text` [B, tokens, features] unless CaptionPart::states is None, and with CaptionPart::pooled the field
 /// `pooled` [B, features]. `mask`, int64 [B, tokens]: 1 = a token of the caption, 0 = a pad; read with
 /// CaptionPart::is_masked, and then also the field `text_mask`. `clip_skip`: blocks that are left out, as in
-/// text_states(); of encoders whose states are Hidden, besides the last one.
+/// text_states(); of encoders whose states are Hidden, besides the last one. Encoders whose captions have no begin
+/// token (T5) leave none out.
 /// Errors: those of text_states(), hidden_before_norm() and pooled_state(); ("model") clip_skip for an encoder without
 /// states.
 tensor::Batch read_caption(const CaptionPart& part, const Model& encoder, const at::Tensor& ids, const at::Tensor& mask,
@@ -40,7 +41,7 @@ tensor::Batch read_caption(const CaptionPart& part, const Model& encoder, const 
 
 /// Returns the fields that the model reads, of what read_caption() returned for each of DenoiserSizes::captions:
 /// - `text`: features of encoders one after another, filled with zeros up to DenoiserSizes::text. The states of a part
-///   with CaptionPart::is_after follow them as further tokens.
+///   with CaptionPart::is_after follow them as further tokens, and then DenoiserSizes::zero_tokens zeros.
 /// - `pooled`: pooled states one after another.
 /// - `text_mask`: that of the part that has one.
 ///

@@ -88,6 +88,7 @@ struct DenoiserSizes {
   bool reads_rate = false;                 ///< it reads the field `fps`
   bool masks_text = false;  ///< it reads the fields `text_mask` and `untold`: pads are not read, and it has a null text
   bool noises_given = false;  ///< given frames are noised like the others, and it reads them clean in the field `shown`
+  int32_t zero_tokens = 0;  ///< text states of zeros after the others, in place of an encoder that its folder lacks
 };
 
 /// A model with attention: over what its blocks attend.
@@ -122,11 +123,18 @@ struct AutoencoderSizes {
   int64_t cells(int64_t pixels) const { return (pixels + (rounds_up ? factor - 1 : 0)) / factor; }
 };
 
+/// An autoencoder whose numbers may exceed fp16.
+struct FloatRange {
+  bool exceeds_fp16 = false;  ///< a denoiser with DenoiserSizes::sizes computes it in fp32 in place of fp16
+};
+
 /// A model that reads captions for a denoiser (models/text_encoder.h).
 struct TextEncoderSizes {
-  int64_t features = 0;    ///< of a token's state; 0 = another kind of model
-  int64_t projection = 0;  ///< features of the projection of pooled states; 0 = none
-  int64_t end_id = 0;      ///< id of the token that is pooled; 2 = the token of the largest id is
+  int64_t features = 0;     ///< of a token's state; 0 = another kind of model
+  int64_t projection = 0;   ///< features of the projection of pooled states; 0 = none
+  int64_t end_id = 0;       ///< id of the token that is pooled; 2 = the token of the largest id is
+  bool begins = true;       ///< its captions start with a begin token, as CLIP's do; T5's do not
+  bool reads_pads = false;  ///< tokens attend to the pads after them, unless these are masked
 };
 
 /// A denoiser whose first blocks are its text encoder (models/clip_text_within.h).

@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::models {
 namespace {
@@ -13,8 +14,9 @@ namespace {
 constexpr int64_t kOldEnd = 2;  // the id that old folders name in place of the end token's
 
 /// Runs all blocks but the last `skipped`, and the norm if `ends`.
-States caption_states(const Model& model, const at::Tensor& ids, int64_t skipped, bool ends) {
-  text_encoder_of(model.shape);
+States caption_states(const Model& model, const at::Tensor& ids, int64_t skipped, bool ends,
+                      const at::Tensor& mask = {}) {
+  const TextEncoderSizes sizes = text_encoder_of(model.shape);
   require(ids.dim() == 2 && ids.scalar_type() == at::kLong, "model",
           "ids of captions must be int64 [rows, tokens]: got ", ids.sizes(), " of ", ids.scalar_type());
   const auto blocks = static_cast<int64_t>(model.blocks.size());
@@ -23,8 +25,9 @@ States caption_states(const Model& model, const at::Tensor& ids, int64_t skipped
   require(skipped >= 0 && skipped < blocks, "model", "clip_skip must be at least 0 and below the ", blocks,
           " blocks of the text encoder: got ", skipped);
   const at::Tensor positions = at::arange(ids.size(1), ids.options()).expand(ids.sizes());
-  return run_stage(model, {.first = 0, .last = blocks - skipped, .embeds = true, .ends = ends}, {},
-                   nn::step_of(nn::token_batch(ids, positions.contiguous())));
+  nn::ForwardContext step = nn::step_of(nn::token_batch(ids, positions.contiguous()));
+  if (sizes.reads_pads && mask.defined()) step.documents = mask;  // pads are a document of their own
+  return run_stage(model, {.first = 0, .last = blocks - skipped, .embeds = true, .ends = ends}, {}, step);
 }
 
 /// Returns the index of the pooled token of each row, [B].
@@ -49,8 +52,8 @@ TextEncoderSizes text_encoder_of(const ModelShape& shape) {
   return sizes;
 }
 
-at::Tensor text_states(const Model& model, const at::Tensor& ids, int64_t clip_skip) {
-  return caption_states(model, ids, clip_skip, /*ends=*/true)[0];
+at::Tensor text_states(const Model& model, const at::Tensor& ids, int64_t clip_skip, const at::Tensor& mask) {
+  return caption_states(model, ids, clip_skip, /*ends=*/true, mask)[0];
 }
 
 at::Tensor hidden_before_norm(const Model& model, const at::Tensor& ids, int64_t clip_skip) {
@@ -59,6 +62,8 @@ at::Tensor hidden_before_norm(const Model& model, const at::Tensor& ids, int64_t
 
 at::Tensor pooled_state(const Model& model, const at::Tensor& ids) {
   const TextEncoderSizes sizes = text_encoder_of(model.shape);
+  require(sizes.begins, "model", "a pooled state needs an encoder of CLIP: got ",
+          with_article(model.shape.architecture->name), ", which pools no token");
   const States end = caption_states(model, ids, 0, /*ends=*/true);
   const at::Tensor places = pooled_places(ids, sizes.end_id);
   const at::Tensor& states = end[sizes.projection > 0 ? 1 : 0];

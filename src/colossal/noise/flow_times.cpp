@@ -27,20 +27,26 @@ double by_tokens(int64_t tokens, double low, double high) {
   return low + (high - low) * static_cast<double>(tokens - 256) / (4096 - 256);
 }
 
+constexpr const char* kTrailing = "trailing";
+
 struct ShiftRule {
   const char* name;
   double (*shift)(const DrawnSize& size);
+  const char* spacing;
 };
 
 const std::vector<ShiftRule>& shift_rules() {
   static const std::vector<ShiftRule> rows{
-      {"", [](const DrawnSize&) { return 1.0; }},
-      {"flux", [](const DrawnSize& size) { return std::exp(by_tokens(size.tokens, 0.5, 1.15)); }},
+      {"", [](const DrawnSize&) { return 1.0; }, ""},
+      {"sd3", [](const DrawnSize&) { return 3.0; }, ""},
+      {"flux-schnell", [](const DrawnSize&) { return 1.0; }, kTrailing},
+      {"flux", [](const DrawnSize& size) { return std::exp(by_tokens(size.tokens, 0.5, 1.15)); }, kTrailing},
       {"open-sora-1",
-       [](const DrawnSize& size) { return std::sqrt(size.pixels / (512.0 * 512) * static_cast<double>(size.frames)); }},
-      {"open-sora-2", [](const DrawnSize& size) {
-         return by_tokens(size.tokens, 1, 3) * std::sqrt(static_cast<double>(size.frames));
-       }}};
+       [](const DrawnSize& size) { return std::sqrt(size.pixels / (512.0 * 512) * static_cast<double>(size.frames)); },
+       kTrailing},
+      {"open-sora-2",
+       [](const DrawnSize& size) { return by_tokens(size.tokens, 1, 3) * std::sqrt(static_cast<double>(size.frames)); },
+       kTrailing}};
   return rows;
 }
 
@@ -75,6 +81,10 @@ double shifted(double t, double shift) { return shift * t / (1 + (shift - 1) * t
 
 double automatic_shift(const std::string& rule, const DrawnSize& size) {
   return named(shift_rules(), rule, "diffusion", "the rule of a shift").shift(size);
+}
+
+std::string automatic_spacing(const std::string& rule) {
+  return named(shift_rules(), rule, "diffusion", "the rule of a shift").spacing;
 }
 
 }  // namespace colossal::noise

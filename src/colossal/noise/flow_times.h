@@ -46,11 +46,17 @@ struct DrawnSize {
 
 /// Returns the shift of times for that size by the rule of a family (diffusion.shift = "auto"). Rules:
 ///   ""             1
-///   "flux"         exp of .5 at 256 tokens to 1.15 at 4096, on a line                     Flux
+///   "sd3"          3                                                                      Stable Diffusion 3
+///   "flux-schnell" 1                                                                      Flux schnell
+///   "flux"         exp of .5 at 256 tokens to 1.15 at 4096, on a line                     Flux dev
 ///   "open-sora-1"  sqrt(pixels / 512^2) sqrt(frames)                                      Open-Sora 1.2
 ///   "open-sora-2"  (1 at 256 tokens to 3 at 4096, on a line) sqrt(frames)                 Open-Sora 2
 /// Open-Sora 1.2 takes the latent frames of a clip as 5 for each 17 of its frames, as its autoencoder makes them.
 /// Errors ("diffusion"): an unknown rule.
 double automatic_shift(const std::string& rule, const DrawnSize& size);
+
+/// Returns the spacing of times with which models of that rule draw: "trailing" for FLUX and Open-Sora, "" = that of
+/// the sampler flow. Errors ("diffusion"): an unknown rule.
+std::string automatic_spacing(const std::string& rule);
 
 }  // namespace colossal::noise

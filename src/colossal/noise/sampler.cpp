@@ -44,9 +44,10 @@ void check_target_of(const SamplerRow& row, const SamplerOptions& o) {
   require(o.shift > 0 && std::isfinite(o.shift), "draw", "shift must be a positive number: got ", o.shift);
   require(is_flow || o.shift == 1, "draw", "shift needs a model with target flow: got ", o.shift, " with target ",
           name_of(o.target), "; set shift = 1");
-  require(o.spacing.empty() || (!is_flow && o.target != Target::Edm), "draw",
-          "spacing needs a table of noise levels, which target ", name_of(o.target), " does not have: got ", o.spacing,
-          "; leave it out");
+  require(o.spacing.empty() || o.target != Target::Edm, "draw", "spacing needs a table of noise levels, which target ",
+          name_of(o.target), " does not have: got ", o.spacing, "; leave it out");
+  require(!is_flow || o.spacing.empty() || spacing_named(o.spacing) != Spacing::Leading, "draw",
+          "spacing of a flow must be trailing or linspace: got ", o.spacing, "; leave it out");
 }
 
 void check(const SamplerRow& row, const NoiseLevels& levels, const SamplerOptions& o) {

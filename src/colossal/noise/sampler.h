@@ -116,8 +116,9 @@ bool has_sigmas(const std::string& sampler);
 
 /// Makes the plan of a sampler. Its steps are those of diffusers 0.42 to the rounding of fp64.
 ///
-/// A model with target Edm visits karras_sigmas() from 80 to .002, and one with target Flow times at equal distances
-/// from 1 to 1 / levels.steps(), shifted. For these, only the number of `levels` is read.
+/// A model with target Edm visits karras_sigmas() from 80 to .002. One with target Flow visits times at equal distances
+/// from 1 to 1 / levels.steps(), whose ends are shifted before and which all are shifted after, as in diffusers; with
+/// trailing spacing the times 1 - i / steps, shifted once. For these, only the number of `levels` is read.
 ///
 /// Errors ("draw"): an unknown sampler or spacing (the message has the nearest name); karras with a sampler that has no
 /// sigmas; eta for another sampler than ddim; flow for another target than Flow, and the reverse; a shift or a spacing

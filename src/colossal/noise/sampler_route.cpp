@@ -27,8 +27,14 @@ std::vector<Leg> joined(const std::vector<Level>& levels, const Mix& end) {
 std::vector<Leg> flow_legs(const NoiseLevels& levels, const SamplerOptions& o) {
   // diffusers shifts the ends of its table when the scheduler is made, and all times again when they are chosen.
   const double most = shifted(1, o.shift), least = shifted(1 / static_cast<double>(levels.steps()), o.shift);
+  const bool is_trailing = !o.spacing.empty() && spacing_named(o.spacing) == Spacing::Trailing;
   std::vector<Level> visited;
   for (int64_t i = 0; i < o.steps; ++i) {
+    if (is_trailing) {
+      const double time = 1 - static_cast<double>(i) / static_cast<double>(o.steps);
+      visited.push_back(flow_level(shifted(time, o.shift), levels.steps()));
+      continue;
+    }
     const double part = o.steps == 1 ? 0 : static_cast<double>(i) / static_cast<double>(o.steps - 1);
     visited.push_back(flow_level(shifted(most + part * (least - most), o.shift), levels.steps()));
   }

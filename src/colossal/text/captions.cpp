@@ -14,11 +14,13 @@ namespace {
 
 constexpr int64_t kBytes = 256;  // tokens of the byte tokenizer before its end, which captions do not use
 
-/// Returns the spelling of the pad token of a folder; empty = it names none.
-std::string pad_of(const std::string& folder) {
+constexpr char kT5End[] = "</s>", kT5Pad[] = "<pad>";
+
+/// Returns the spelling of the pad token of a folder, or `otherwise`; empty = it names none.
+std::string pad_of(const std::string& folder, const char* otherwise) {
   const nlohmann::json config = read_tokenizer_config(folder);
   const auto found = config.find("pad_token");
-  if (found == config.end()) return kClipEnd;
+  if (found == config.end()) return otherwise;
   if (found->is_object()) return content_of(*found);
   return found->is_string() ? found->get<std::string>() : "";
 }
@@ -34,21 +36,25 @@ int64_t id_of(const Tokenizer& tokenizer, const std::string& spelling) {
 
 Captions::Captions(std::shared_ptr<const Tokenizer> tokenizer, const Ids& ids, int64_t vocabulary, int64_t length)
     : tokenizer_(std::move(tokenizer)), ids_(ids), vocabulary_(vocabulary), length_(length) {
-  for (const auto& [name, id] : {std::pair{"begin", ids.begin}, {"end", ids.end}, {"pad", ids.pad}})
+  const std::pair<const char*, int64_t> rows[] = {{"begin", std::max<int64_t>(ids.begin, 0)},  // -1 = there is none
+                                                  {"end", ids.end},
+                                                  {"pad", ids.pad}};
+  for (const auto& [name, id] : rows)
     require(id >= 0 && id < vocabulary, "captions", "a tokenizer of captions must have a ", name,
-            " token in its vocabulary of ", vocabulary, ": got ", id, "; name CLIP's tokenizer, or bytes");
+            " token in its vocabulary of ", vocabulary, ": got ", id,
+            "; name the tokenizer of the text encoder, or bytes");
   require(length >= 2, "captions", "the length of captions must be at least 2: got ", length);
 }
 
 Caption Captions::operator()(std::string_view text) const {
   PlacedTokens tokens = tokenizer_->encode_placed(text);
-  const auto fitting = static_cast<size_t>(length_ - 2);
+  const auto fitting = static_cast<size_t>(this->fitting());
   Caption caption;
   if (tokens.ids.size() > fitting) {
     caption.lost = valid_utf8(text.substr(tokens.begins.at(fitting)));
     tokens.ids.resize(fitting);
   }
-  caption.ids.push_back(ids_.begin);
+  if (ids_.begin >= 0) caption.ids.push_back(ids_.begin);
   caption.ids.insert(caption.ids.end(), tokens.ids.begin(), tokens.ids.end());
   caption.ids.push_back(ids_.end);
   caption.length = static_cast<int64_t>(caption.ids.size());
@@ -58,15 +64,20 @@ Caption Captions::operator()(std::string_view text) const {
 
 std::string Captions::warning(const Caption& caption) const {
   if (caption.lost.empty()) return "";
-  return concat("the caption is longer than ", length_ - 2, " tokens; lost: ", printable(caption.lost));
+  return concat("the caption is longer than ", fitting(), " tokens; lost: ", printable(caption.lost));
 }
 
-Captions make_captions(const std::string& name, int64_t length) {
+Captions make_captions(const std::string& name, int64_t length, bool begins) {
   std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(name);
-  if (name == "bytes") return {std::move(tokenizer), {kBytes, kBytes + 1, kBytes + 2}, kBytes + 3, length};
-  const Captions::Ids ids{.begin = tokenizer->begin_id(),
-                          .end = tokenizer->end_id(),
-                          .pad = id_of(*tokenizer, pad_of(folder_of_tokenizer(name)))};
+  if (name == "bytes")
+    return {std::move(tokenizer), {begins ? kBytes : -1, kBytes + 1, kBytes + 2}, kBytes + 3, length};
+  Captions::Ids ids{.begin = -1, .end = id_of(*tokenizer, kT5End)};
+  if (begins) {
+    ids = {.begin = tokenizer->begin_id(), .end = tokenizer->end_id()};
+    require(ids.begin >= 0, "captions", "a tokenizer of captions must have a begin token in its vocabulary of ",
+            tokenizer->vocabulary_size(), ": got -1; name CLIP's tokenizer, or bytes");
+  }
+  ids.pad = id_of(*tokenizer, pad_of(folder_of_tokenizer(name), begins ? kClipEnd : kT5Pad));
   const int64_t vocabulary = tokenizer->vocabulary_size();
   return {std::move(tokenizer), ids, vocabulary, length};
 }

@@ -1,9 +1,10 @@
-// Captions of pictures as token ids of one length, which text encoders of Stable Diffusion read.
+// Captions of pictures as token ids of one length, which text encoders of models that draw read.
 //
 //   const text::Captions captions = text::make_captions("stable-diffusion-v1-5/tokenizer");
 //   const text::Caption caption = captions("a photograph of an astronaut riding a horse");
 //   caption.ids                        // 77 ids: begin, up to 75 tokens, end, pads
 //   captions.warning(caption)          // empty, or: "... is longer than 75 tokens; lost: ..."
+//   const text::Captions of_t5 = text::make_captions("FLUX.1-dev/tokenizer_2", 512, /*begins=*/false);
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,12 +31,13 @@ class Captions {
 
   /// The ids around the tokens of a caption.
   struct Ids {
-    int64_t begin, end, pad;
+    int64_t begin;  ///< -1 = captions have no begin token
+    int64_t end, pad;
   };
-  /// `vocabulary` must exceed all ids. Errors ("captions"): an id outside the vocabulary; a length below 2.
+  /// `vocabulary` must exceed all ids. Errors ("captions"): another id outside the vocabulary; a length below 2.
   Captions(std::shared_ptr<const Tokenizer> tokenizer, const Ids& ids, int64_t vocabulary, int64_t length = kLength);
 
-  /// Returns length() ids: the begin token, the first tokens of the caption, the end token and pads.
+  /// Returns length() ids: the begin token, if captions have one, the first tokens of the caption, the end token and pads.
   Caption operator()(std::string_view text) const;
   /// Returns a warning that names what the caption lost; empty if it lost nothing.
   std::string warning(const Caption& caption) const;
@@ -45,6 +47,9 @@ class Captions {
   const Ids& ids() const { return ids_; }
 
  private:
+  /// Returns the number of tokens of a text that fit.
+  int64_t fitting() const { return length_ - (ids_.begin < 0 ? 1 : 2); }
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   Ids ids_;
   int64_t vocabulary_, length_;
@@ -55,7 +60,9 @@ class Captions {
 /// - A folder with CLIP's tokenizer, or its tokenizer.json (make_tokenizer()). The pad token is the one that
 /// tokenizer_config.json or special_tokens_map.json names: the end token of Stable Diffusion 1, and "!" of 2.
 ///
+/// `begins`: false = the captions of T5, without a begin token. They end in </s>, and pads are those of the folder or
+/// <pad>; such a folder has T5's tokenizer, as tokenizer.json or spiece.model.
 /// Errors ("captions"): a tokenizer without a begin, end or pad token. Errors of make_tokenizer().
-Captions make_captions(const std::string& name, int64_t length = Captions::kLength);
+Captions make_captions(const std::string& name, int64_t length = Captions::kLength, bool begins = true);
 
 }  // namespace colossal::text

@@ -37,6 +37,7 @@ void AutoencoderKlSizes::fields(Fields& f) {
   f.number("shift", shift, "", "number subtracted from latents before that factor");
   f.flag("quant_conv", quant_conv, "a linear layer follows the encoder");
   f.flag("post_quant_conv", post_quant_conv, "a linear layer precedes the decoder");
+  f.flag("force_upcast", force_upcast, "SDXL computes it in fp32 in place of fp16, in which its numbers overflow");
   f.flag("attention", attention, "cells attend to each other at the smallest size");
 }
 
@@ -121,6 +122,7 @@ void settle(ModelShape& s) {
       .pixel_channels = own.channels,
       .height = own.height,
       .width = own.width});
+  s.set(FloatRange{.exceeds_fp16 = own.force_upcast});
 }
 
 /// Returns the size of hidden states of that level: that of the pictures halved, or that of the latent doubled.
@@ -225,7 +227,7 @@ Preset preset(const char* name, const AutoencoderKlSizes& own) {
   return {name, shape};
 }
 
-/// Returns the autoencoders of Stable Diffusion 1 and 2, of Stable Diffusion 3 and of FLUX, and a toy for small
+/// Returns the autoencoders of Stable Diffusion 1 and 2, of SDXL, of Stable Diffusion 3 and of FLUX, and a toy for small
 /// pictures.
 std::vector<Preset> presets() {
   const AutoencoderKlSizes first{
@@ -238,7 +240,11 @@ std::vector<Preset> presets() {
     own.quant_conv = own.post_quant_conv = false;
     return own;
   };
-  return {preset("autoencoder-kl", first), preset("autoencoder-kl-sd3", of_16_channels(1.5305, 0.0609)),
+  AutoencoderKlSizes of_sdxl = first;
+  of_sdxl.height = of_sdxl.width = 1024;
+  of_sdxl.scaling = 0.13025;
+  return {preset("autoencoder-kl", first), preset("autoencoder-kl-sdxl", of_sdxl),
+          preset("autoencoder-kl-sd3", of_16_channels(1.5305, 0.0609)),
           preset("autoencoder-kl-flux", of_16_channels(0.3611, 0.1159)),
           preset("autoencoder-kl-tiny",
                  {.height = 32, .width = 32, .levels = {16, 32, 64}, .resnets = 1, .latent_channels = 4, .groups = 8})};

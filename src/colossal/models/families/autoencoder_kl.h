@@ -33,7 +33,8 @@ struct AutoencoderKlSizes {
   int64_t groups = 32;            ///< of each norm
   double scaling = 1, shift = 0;  ///< of latents that a denoiser reads (AutoencoderSizes)
   bool quant_conv = true, post_quant_conv = true;
-  bool attention = true;  ///< of one head, between the ResNets at the smallest size
+  bool attention = true;     ///< of one head, between the ResNets at the smallest size
+  bool force_upcast = true;  ///< for folders: numbers may exceed fp16 (FloatRange)
 
   /// Returns the pixels of a side for each cell of a latent.
   int64_t factor() const { return int64_t{1} << (static_cast<int64_t>(levels.size()) - 1); }
@@ -80,8 +81,8 @@ std::string autoencoder_kl_tensor(const AutoencoderKlBlock& block, const std::st
 /// projections of the attention query, key, value and proj_attn.
 std::vector<std::pair<std::string, std::string>> autoencoder_kl_old_endings();
 /// Returns the shape that a config.json of diffusers describes. The sides of training are those of sample_size, rounded
-/// up to whole cells. Keys that begin with `_` are ignored. So is force_upcast, a hint that fp16 may overflow: norms
-/// have statistics in fp32 here, and the dtype is the user's choice.
+/// up to whole cells. Keys that begin with `_` are ignored. Norms
+/// have statistics in fp32 whatever force_upcast says.
 /// Errors ("model"): a key that this class of diffusers does not have; a value with which the model computes other
 ///                   numbers; another class. Exceptions of nlohmann::json for a missing key.
 ModelShape autoencoder_kl_from_diffusers(const nlohmann::json& config);

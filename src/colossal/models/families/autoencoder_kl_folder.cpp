@@ -55,7 +55,7 @@ void keys(FolderKeys& k, ModelShape& s, AutoencoderKlSizes& own) {
     k.written("shift_factor", nullptr);
   k.fixed("latents_mean", nullptr);  // of models whose channels are scaled one by one
   k.fixed("latents_std", nullptr);
-  k.written("force_upcast", true);  // a hint that fp16 may overflow, which changes no number of a wider dtype
+  k.optional("force_upcast", own.force_upcast, true);
   k.optional("use_quant_conv", own.quant_conv, true);
   k.optional("use_post_quant_conv", own.post_quant_conv, true);
   k.optional("mid_block_add_attention", own.attention, true);

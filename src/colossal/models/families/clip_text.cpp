@@ -105,11 +105,14 @@ ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t hea
           .own = own};
 }
 
-/// Returns a toy for captions as bytes, the encoders of Stable Diffusion 1.5 (CLIP-L) and of 2.1, which is all of
-/// OpenCLIP-H but its last layer, and the second one of SDXL.
+/// Returns toys for captions as bytes, the encoders of Stable Diffusion 1.5 (CLIP-L) and of 2.1, which is all of
+/// OpenCLIP-H but its last layer, and the second one of SDXL. Those with a projection are the encoders of Stable
+/// Diffusion 3.
 std::vector<Preset> presets() {
   return {{"clip-text-tiny", sized(259, 64, 2, 4, {.end_id = 257})},
+          {"clip-text-tiny-projected", sized(259, 32, 2, 4, {.activation = "gelu", .projection = 24, .end_id = 257})},
           {"clip-l", sized(49408, 768, 12, 12, {})},
+          {"clip-l-projected", sized(49408, 768, 12, 12, {.projection = 768})},
           {"open-clip-h", sized(49408, 1024, 23, 16, {.activation = "gelu"})},
           {"open-clip-bigg", sized(49408, 1280, 32, 20, {.activation = "gelu", .projection = 1280})}};
 }

@@ -48,12 +48,13 @@ void MmditSizes::fields(Fields& f) {
 }
 
 MmditSizes flux_sizes() {
-  return {.text_tokens = 512, .pooled = 768, .single = 38, .table = 0, .axes = {16, 56, 56}, .head_norms = true};
+  return {.text_tokens = 256, .pooled = 768, .single = 38, .table = 0, .axes = {16, 56, 56}, .head_norms = true};
 }
 
 MmditSizes open_sora_sizes() {
   MmditSizes own = flux_sizes();
   own.frames = 33, own.height = 72, own.width = 128;
+  own.text_tokens = 512;
   return own;
 }
 
@@ -93,6 +94,39 @@ const char* vae_of(const MmditSizes& own) {
   return own.table > 0 ? "autoencoder-kl-sd3" : "autoencoder-kl-flux";
 }
 
+/// Returns the text encoders of FLUX, which turns heads by place: CLIP's pooled state, and the states of T5.
+std::vector<CaptionPart> flux_captions(const MmditSizes& own) {
+  const bool is_tiny = own.text == 64 && own.pooled == 64, is_known = own.text == 4096 && own.pooled == 768;
+  return {{.preset = is_known  ? "clip-l"
+                     : is_tiny ? "clip-text-tiny"
+                               : "",
+           .states = CaptionStates::None,
+           .pooled = true},
+          {.preset = is_known  ? "t5-v1.1-xxl-encoder"
+                     : is_tiny ? "t5-encoder-tiny"
+                               : "",
+           .tokens = own.text_tokens}};
+}
+
+/// Returns the text encoders of Stable Diffusion 3: two of CLIP, whose features follow each other, and T5, whose tokens
+/// follow theirs.
+std::vector<CaptionPart> sd3_captions(const MmditSizes& own) {
+  const bool is_tiny = own.text == 64 && own.pooled == 48, is_known = own.text == 4096 && own.pooled == 2048;
+  const char* tiny = is_tiny ? "clip-text-tiny-projected" : "";
+  const CaptionPart clip{
+      .preset = is_known ? "clip-l-projected" : tiny, .states = CaptionStates::Hidden, .pooled = true};
+  CaptionPart second = clip;
+  if (is_known) second.preset = "open-clip-bigg";
+  const int64_t tokens = std::max<int64_t>(2, own.text_tokens - clip.tokens);
+  return {clip,
+          second,
+          {.preset = is_known  ? "t5-v1.1-xxl-encoder"
+                     : is_tiny ? "t5-encoder-tiny"
+                               : "",
+           .tokens = tokens,
+           .is_after = true}};
+}
+
 void settle(ModelShape& s) {
   refuse_grouped_queries(s);
   refuse_free_heads(s, "an MMDiT");
@@ -114,12 +148,16 @@ void settle(ModelShape& s) {
                                   : is_clip         ? 7.5
                                   : own.single > 0  ? 1.0
                                                     : 7.0,
+                      .captions = own.axes.empty() ? sd3_captions(own) : flux_captions(own),
                       .vae = vae_of(own),
                       .text_tokens = own.text_tokens,
                       .pooled = own.pooled,
                       .told_guidance = own.told_guidance,
                       .frames = own.frames,
-                      .shift = is_clip ? "open-sora-2" : "",
+                      .shift = is_clip             ? "open-sora-2"
+                               : own.axes.empty()  ? "sd3"
+                               : own.told_guidance ? "flux"
+                                                   : "flux-schnell",
                       .noises_given = is_clip});
 }
 
@@ -233,7 +271,7 @@ ModelShape sized(const MmditSizes& own, int64_t layers, int64_t heads, int64_t h
 /// Returns Stable Diffusion 3 medium, and a toy of its form.
 std::vector<Preset> sd3_presets() {
   const MmditSizes toy{
-      .height = 8, .width = 8, .channels = 4, .text = 64, .text_tokens = 77, .pooled = 64, .table = 16};
+      .height = 8, .width = 8, .channels = 4, .text = 64, .text_tokens = 128, .pooled = 48, .table = 16};
   return {{"sd3-tiny", sized(toy, 2, 4, 32)}, {"sd3-medium", sized({}, 24, 24, 64)}};
 }
 
@@ -247,6 +285,7 @@ std::vector<Preset> flux_presets() {
   toy.single = 2;
   toy.axes = {8, 12, 12};
   dev.told_guidance = toy.told_guidance = true;
+  dev.text_tokens = 512;
   return {{"flux-tiny", sized(toy, 3, 4, 32)},
           {"flux-dev", sized(dev, 57, 24, 128)},
           {"flux-schnell", sized(flux_sizes(), 57, 24, 128)}};

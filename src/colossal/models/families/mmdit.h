@@ -42,7 +42,8 @@ struct MmditSizes {
   bool operator==(const MmditSizes&) const = default;
 };
 
-/// Returns the own sizes of FLUX.1 schnell. FLUX.1 dev is also told the strength of guidance.
+/// Returns the own sizes of FLUX.1 schnell. FLUX.1 dev is also told the strength of guidance, and has captions of 512
+/// tokens.
 MmditSizes flux_sizes();
 
 /// Returns the own sizes of Open-Sora 2, for latents of 129 frames of 1024 x 576 pixels.

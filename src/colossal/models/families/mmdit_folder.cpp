@@ -164,6 +164,7 @@ void flux_keys(FolderKeys& k, ModelShape& s, MmditSizes& own) {
   k.optional("joint_attention_dim", own.text, 4096);
   k.optional("pooled_projection_dim", own.pooled, 768);
   k.optional("guidance_embeds", own.told_guidance, false);
+  if (k.reads() && own.told_guidance) own.text_tokens = 512;
   k.optional("axes_dims_rope", own.axes, {16, 56, 56});
   if (!k.reads()) return;
   check_common(k, s, own);

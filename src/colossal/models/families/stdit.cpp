@@ -71,24 +71,27 @@ void settle(ModelShape& s) {
   require(s.dropout == 0, "model", "an STDiT has no dropout: got ", s.dropout, "; set model.dropout = 0");
   s.positions = stdit_patches(own, {own.height, own.width}).count();
   s.set(AttentionAxes{.two = true});
-  s.set(DenoiserSizes{
-      .channels = own.channels,
-      .height = own.height,
-      .width = own.width,
-      .patch = own.patch,
-      .outputs = own.channels,
-      .text = own.text,
-      .target = "flow",
-      .schedule = "linear",
-      .guidance = 7,
-      .captions = {{.preset = own.text == 64 ? "clip-text-tiny" : "", .tokens = own.tokens, .is_masked = true}},
-      .text_tokens = own.tokens,
-      .frames = own.frames,
-      .unread = own.spare_outputs ? own.channels : 0,
-      .sign = -1,
-      .shift = "open-sora-1",
-      .reads_rate = true,
-      .masks_text = true});
+  s.set(DenoiserSizes{.channels = own.channels,
+                      .height = own.height,
+                      .width = own.width,
+                      .patch = own.patch,
+                      .outputs = own.channels,
+                      .text = own.text,
+                      .target = "flow",
+                      .schedule = "linear",
+                      .guidance = 7,
+                      .captions = {{.preset = own.text == 64     ? "clip-text-tiny"
+                                              : own.text == 4096 ? "t5-v1.1-xxl-encoder"
+                                                                 : "",
+                                    .tokens = own.tokens,
+                                    .is_masked = true}},
+                      .text_tokens = own.tokens,
+                      .frames = own.frames,
+                      .unread = own.spare_outputs ? own.channels : 0,
+                      .sign = -1,
+                      .shift = "open-sora-1",
+                      .reads_rate = true,
+                      .masks_text = true});
 }
 
 /// The patches of the noised clips with fixed positions of their places.

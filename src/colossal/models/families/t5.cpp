@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/built_in.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
@@ -42,12 +43,15 @@ void T5Sizes::fields(Fields& f) {
 
 namespace t5 {  // a namespace of its own, because every family has functions of these names
 
+constexpr int64_t kEnd = 1;  // the id of </s>
+
 double root(int64_t size) { return std::sqrt(static_cast<double>(size)); }
 
 int64_t encoder_layers(const ModelShape& s) { return s.layers - s.own.as<T5Sizes>().decoder_layers; }
 
 Task task(const ModelShape& s) {
   const auto own = s.own.as<T5Sizes>();
+  if (own.encoder_only) return {.writes = Writes::Nothing, .objective = ""};
   return {
       .writes = Writes::Answer, .objective = "target", .source_tokens = own.source_tokens, .start_id = own.start_id};
 }
@@ -55,14 +59,19 @@ Task task(const ModelShape& s) {
 void settle(ModelShape& s) {
   refuse_grouped_queries(s);
   auto own = s.own.as<T5Sizes>();
-  if (own.decoder_layers == 0) own.decoder_layers = s.layers / 2;
-  require(own.decoder_layers > 0 && own.decoder_layers < s.layers, "model",
-          "layers must count encoder and decoder together, at least one of each: got layers ", s.layers,
-          ", decoder_layers ", own.decoder_layers);
+  if (own.decoder_layers == 0 && !own.encoder_only) own.decoder_layers = s.layers / 2;
+  require(own.encoder_only ? own.decoder_layers == 0 : own.decoder_layers > 0 && own.decoder_layers < s.layers, "model",
+          own.encoder_only ? "an encoder alone has no decoder_layers: got layers "
+                           : "layers must count encoder and decoder together, at least one of each: got layers ",
+          s.layers, ", decoder_layers ", own.decoder_layers);
+  require(!own.encoder_only || s.dropout == 0, "model", "a T5 encoder that reads captions has no dropout: got ",
+          s.dropout, "; set model.dropout = 0");
   require(own.start_id < s.vocabulary || s.vocabulary == 0, "model", "start_id must lie in the vocabulary of ",
           s.vocabulary, ": got ", own.start_id);
   for (const bool both_sides : {false, true}) nn::RelativeBuckets{own.buckets, own.max_distance, both_sides}.of(1, 1);
   s.own = own;
+  if (own.encoder_only)
+    s.set(TextEncoderSizes{.features = s.hidden, .end_id = kEnd, .begins = false, .reads_pads = true});
 }
 
 /// The learned relative positions of a stack, which its blocks share.
@@ -204,7 +213,7 @@ class EncoderBlock {
     attention_ = std::make_unique<AttentionBranch>(name + ".attention", s, -1, std::move(positions), false, make);
     norm_2_ = make_rms(name + ".norm_2", s, make);
     feed_forward_ = std::make_unique<FeedForwardBranch>(name + ".mlp", s, make);
-    if (index + 1 < encoder_layers(s)) return;
+    if (index + 1 < encoder_layers(s) || s.own.as<T5Sizes>().encoder_only) return;  // which has the norm of the model
     end_ = make_rms(name + ".encoder_norm", s, make);
     end_dropout_ = make.dropout(name + ".encoder_norm.dropout", s.hidden, s.dropout);
   }
@@ -274,10 +283,30 @@ Block decoder_block(const ModelShape& s, int64_t index, std::shared_ptr<Position
           }};
 }
 
+/// Makes the encoder alone.
+Model make_encoder(const ModelShape& s, nn::Layers& layers) {
+  Model model;
+  model.fields = {"ids"};
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 1);
+  model.embed = [tokens](const tensor::Batch& batch, const nn::ForwardContext& step) {
+    return tokens->forward(batch.at("ids"), step);
+  };
+  const auto positions = std::make_shared<Positions>(kEncoderPositions, s, true, layers);
+  for (int64_t i = 0; i < s.layers; ++i) {
+    const auto block = std::make_shared<const EncoderBlock>(s, i, positions, layers);
+    model.blocks.emplace_back(
+        [block](const at::Tensor& x, const nn::ForwardContext& step) { return block->forward(x, step); });
+  }
+  std::shared_ptr<nn::Norm> norm = make_rms("norm", s, layers);
+  model.norm = [norm](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
+  return model;
+}
+
 Model make(const ModelShape& s, nn::Layers& layers) {
   require(!layers.splits_tokens(), "parallel",
           "an encoder-decoder model must have all tokens of a row on one rank: got a layout that splits tokens; leave "
           "out parallel.sequence and parallel.tensor.sequence");
+  if (s.own.as<T5Sizes>().encoder_only) return make_encoder(s, layers);
   Model model;
   model.fields = {"ids"};
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 1);
@@ -323,10 +352,21 @@ ModelShape sized(int64_t hidden, int64_t blocks, int64_t heads, int64_t head_dim
           .own = own};
 }
 
+/// Returns the encoder of a T5 v1.1 alone.
+ModelShape encoder_of(ModelShape s) {
+  auto own = s.own.as<T5Sizes>();
+  own.encoder_only = true;
+  s.own = own;
+  s.layers /= 2, s.positions /= 2;
+  return s;
+}
+
 /// Returns the presets: sizes of the paper, the table of appendix A.2; v1.1: the sizes that its authors released.
 std::vector<Preset> presets() {
   models::ModelShape tiny = sized(128, 2, 4, 32, 256, false);
   tiny.vocabulary = 257;  // ids of the bytes tokenizer, as in the tiny presets of other families
+  models::ModelShape captions = encoder_of(sized(64, 2, 4, 16, 128, false));
+  captions.vocabulary = 259;  // bytes, begin, end and pad, as of clip-text-tiny
   return {{"t5-tiny", tiny},
           {"t5-small", sized(512, 6, 8, 64, 2048, true)},
           {"t5-base", sized(768, 12, 12, 64, 3072, true)},
@@ -337,7 +377,9 @@ std::vector<Preset> presets() {
           {"t5-v1.1-base", sized(768, 12, 12, 64, 2048, false)},
           {"t5-v1.1-large", sized(1024, 24, 16, 64, 2816, false)},
           {"t5-v1.1-xl", sized(2048, 24, 32, 64, 5120, false)},
-          {"t5-v1.1-xxl", sized(4096, 24, 64, 64, 10240, false)}};
+          {"t5-v1.1-xxl", sized(4096, 24, 64, 64, 10240, false)},
+          {"t5-encoder-tiny", captions},
+          {"t5-v1.1-xxl-encoder", encoder_of(sized(4096, 24, 64, 64, 10240, false))}};
 }
 
 }  // namespace t5

@@ -7,7 +7,8 @@
 // nn::SourceTokens, or the key model.source_tokens, sets the number of source tokens. Padding of a source is a separate
 // document. The head gets only the answer.
 //
-// The encoder can be used alone, to read texts for another model. Its hidden states are the output of its blocks:
+// A model of the encoder alone (T5Sizes::encoder_only, the class T5EncoderModel) reads captions for a denoiser:
+// models::text_states() gives its hidden states. Of a whole T5 they are the output of its first blocks:
 //
 //   nn::ForwardContext step = nn::step_of(nn::token_batch(ids));
 //   step.parts.set(nn::SourceTokens{ids.size(1)});                                // no answer
@@ -31,13 +32,15 @@ struct T5Sizes {
   std::string activation = "relu";
   bool gated = false;
   bool scaled_head = true;  ///< whether the head's input is divided by the square root of hidden
+  /// Without decoder and head, as a text encoder of a denoiser. It is no key: presets and folders say it
+  bool encoder_only = false;
   void fields(Fields& f);
   bool operator==(const T5Sizes&) const = default;
 };
 
-/// Returns the reader of the folders of v1.0 and v1.1 (Flan). Our positions are twice a folder's n_positions: that many
-/// for source and answer each. They are only a limit of ours, because T5's positions are relative. `dropout_rate` is
-/// the shape's dropout.
+/// Returns the reader of the folders of v1.0 and v1.1 (Flan), and of their encoders alone. Our positions are twice a folder's n_positions: that many
+/// for source and answer each. They are only a limit of ours, because T5's positions are relative; of an encoder
+/// alone they are n_positions. `dropout_rate` is the shape's dropout, and an encoder alone has none.
 HuggingFace t5_folder();
 
 }  // namespace colossal::models

@@ -40,14 +40,16 @@ void add_block(std::vector<nn::ExternalName>& names, const std::string& ours, co
 std::vector<nn::ExternalName> t5_names(const ModelShape& s) {
   const auto own = s.own.as<T5Sizes>();
   const int64_t encoder = s.layers - own.decoder_layers;
+  const std::string encoder_norm = own.encoder_only ? "norm" : concat("blocks.", encoder - 1, ".encoder_norm");
   const std::string table = ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
-  std::vector<nn::ExternalName> names{
-      {"embedding.weight", {"shared.weight"}},
-      {"encoder_positions.weight", {"encoder" + table}},
-      {"decoder_positions.weight", {"decoder" + table}},
-      {concat("blocks.", encoder - 1, ".encoder_norm.weight"), {"encoder.final_layer_norm.weight"}},
-      {"norm.weight", {"decoder.final_layer_norm.weight"}}};
-  if (!s.tied) names.push_back({"head.weight", {"lm_head.weight"}});
+  std::vector<nn::ExternalName> names{{"embedding.weight", {"shared.weight"}},
+                                      {"encoder_positions.weight", {"encoder" + table}},
+                                      {encoder_norm + ".weight", {"encoder.final_layer_norm.weight"}}};
+  if (!own.encoder_only) {
+    names.push_back({"decoder_positions.weight", {"decoder" + table}});
+    names.push_back({"norm.weight", {"decoder.final_layer_norm.weight"}});
+  }
+  if (!s.tied && !own.encoder_only) names.push_back({"head.weight", {"lm_head.weight"}});
   for (int64_t i = 0; i < s.layers; ++i) {
     const bool is_decoder = i >= encoder;
     add_block(names, concat("blocks.", i, "."),
@@ -75,38 +77,66 @@ void feed_forward_key(FolderKeys& k, T5Sizes& own) {
           " must be a known activation, or `gated-` and one: got ", name);
 }
 
-void t5_keys(FolderKeys& k, ModelShape& s, T5Sizes& own) {
+/// The rows of both classes.
+void t5_common_keys(FolderKeys& k, ModelShape& s, T5Sizes& own) {
   k.only("is_decoder", false);
-  k.fixed("is_encoder_decoder", true);
-  int64_t encoder = s.layers - own.decoder_layers, positions = std::max<int64_t>(1, s.positions / 2);
-  k.required("num_layers", encoder);
-  k.optional("num_decoder_layers", own.decoder_layers, encoder);
-  s.layers = encoder + own.decoder_layers;
   k.optional("relative_attention_num_buckets", own.buckets, 32);
   k.optional("relative_attention_max_distance", own.max_distance, 128);
-  int64_t padding = own.start_id;
-  k.optional("pad_token_id", padding, 0);
-  k.optional("decoder_start_token_id", own.start_id, padding);
   feed_forward_key(k, own);
-  // Current versions of transformers always tie the tables, and store in another key whether the head's input is
-  // scaled.
-  k.optional("tie_word_embeddings", s.tied, true);
-  k.omitted("scale_decoder_outputs", own.scaled_head, s.tied);
   k.required("vocab_size", s.vocabulary);
   k.required("d_model", s.hidden);
   k.required("num_heads", s.heads);
   s.kv_heads = s.heads;
   k.required("d_kv", s.head_dim);
   k.required("d_ff", s.ffn);
+  k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-6);
+}
+
+void t5_keys(FolderKeys& k, ModelShape& s, T5Sizes& own) {
+  t5_common_keys(k, s, own);
+  k.fixed("is_encoder_decoder", true);
+  int64_t encoder = s.layers - own.decoder_layers, positions = std::max<int64_t>(1, s.positions / 2);
+  k.required("num_layers", encoder);
+  k.optional("num_decoder_layers", own.decoder_layers, encoder);
+  s.layers = encoder + own.decoder_layers;
+  int64_t padding = own.start_id;
+  k.optional("pad_token_id", padding, 0);
+  k.optional("decoder_start_token_id", own.start_id, padding);
+  // Current versions of transformers always tie the tables, and store in another key whether the head's input is
+  // scaled.
+  k.optional("tie_word_embeddings", s.tied, true);
+  k.omitted("scale_decoder_outputs", own.scaled_head, s.tied);
   k.optional("n_positions", positions, 512);
   s.positions = 2 * positions;
-  k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-6);
   k.optional("dropout_rate", s.dropout, 0.1);
 }
 
-ModelShape t5_from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "T5"), t5_keys); }
+/// The rows of an encoder alone. Keys of decoder and head have no effect.
+void t5_encoder_keys(FolderKeys& k, ModelShape& s, T5Sizes& own) {
+  t5_common_keys(k, s, own);
+  k.written("is_encoder_decoder", false);
+  k.required("num_layers", s.layers);
+  k.optional("n_positions", s.positions, 512);
+  k.written("dropout_rate", 0.0);
+  k.written("tie_word_embeddings", false);
+  if (!k.reads()) return;
+  own.encoder_only = true;
+  own.scaled_head = s.tied = false;
+}
 
-nlohmann::json t5_to_json(const ModelShape& s) { return write_folder("t5", "T5ForConditionalGeneration", s, t5_keys); }
+constexpr const char* kEncoderClass = "T5EncoderModel";
+
+ModelShape t5_from_json(const nlohmann::json& j) {
+  const FolderConfig config(j, "T5");
+  const auto classes = config.value("architectures", nlohmann::json::array());
+  const bool is_encoder = std::find(classes.begin(), classes.end(), kEncoderClass) != classes.end();
+  return read_folder(config, is_encoder ? t5_encoder_keys : t5_keys);
+}
+
+nlohmann::json t5_to_json(const ModelShape& s) {
+  if (s.own.as<T5Sizes>().encoder_only) return write_folder("t5", kEncoderClass, s, t5_encoder_keys);
+  return write_folder("t5", "T5ForConditionalGeneration", s, t5_keys);
+}
 
 /// Returns a copy of the shared table. It must be equal whatever tie_word_embeddings says, because that ties only the
 /// head.

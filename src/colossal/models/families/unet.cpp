@@ -96,7 +96,18 @@ void check(const UnetSizes& own) {
 
 /// Returns the text encoders whose states have that many features.
 std::vector<CaptionPart> captions_of(const UnetSizes& own) {
-  if (own.pooled > 0) return {};  // SDXL reads two encoders
+  if (own.pooled > 0) {
+    const bool is_tiny = own.text == 96 && own.pooled == 24, is_sdxl = own.text == 2048 && own.pooled == 1280;
+    return {{.preset = is_sdxl   ? "clip-l"
+                       : is_tiny ? "clip-text-tiny"
+                                 : "",
+             .states = CaptionStates::Hidden},
+            {.preset = is_sdxl   ? "open-clip-bigg"
+                       : is_tiny ? "clip-text-tiny-projected"
+                                 : "",
+             .states = CaptionStates::Hidden,
+             .pooled = true}};
+  }
   return {{.preset = own.text == 768    ? "clip-l"
                      : own.text == 1024 ? "open-clip-h"
                      : own.text == 64   ? "clip-text-tiny"
@@ -120,10 +131,12 @@ void settle(ModelShape& s) {
                       .outputs = own.outputs,
                       .text = own.text,
                       .target = own.target == "v" ? "v" : "epsilon",
+                      .guidance = own.pooled > 0 ? 5 : 7.5,
                       .captions = captions_of(own),
-                      .vae = own.channels == 3 ? ""
-                             : own.text >= 768 ? "autoencoder-kl"
-                                               : "autoencoder-kl-tiny",
+                      .vae = own.channels == 3                   ? ""
+                             : own.pooled > 0 && own.text >= 768 ? "autoencoder-kl-sdxl"
+                             : own.text >= 768                   ? "autoencoder-kl"
+                                                                 : "autoencoder-kl-tiny",
                       .pooled = own.pooled,
                       .sizes = own.pooled > 0 ? kPictureSizes : 0});
 }
@@ -417,7 +430,7 @@ std::vector<Preset> presets() {
   third_toy.features = {32, 64};
   third_toy.transformers = {0, 2};
   third_toy.attention_heads = {2, 4};
-  third_toy.pooled = 24, third_toy.size_features = 8;
+  third_toy.text = 96, third_toy.pooled = 24, third_toy.size_features = 8;
   third_toy.linear_projection = true;
   return {{"sd-1.5-tiny", sized(toy)},     {"sd-2.1-tiny", sized(second_toy)},
           {"sdxl-tiny", sized(third_toy)}, {"sdxl", sized(third)},
