@@ -63,6 +63,76 @@ TEST(Ldm, HasThePlacesOfTheConversionOfDiffusers) {
   for (const auto& [name, place] : pairs) EXPECT_THAT(ldm_places(name, kStableDiffusion2), ElementsAre(place)) << name;
 }
 
+TEST(Ldm, HasThePlacesOfSdxl) {
+  const LdmSizes sizes{.unet_levels = 3, .unet_layers = 2, .vae_levels = 4};
+  const std::string second = "conditioner.embedders.1.model.", layer = "text_model.encoder.layers.31.";
+  const std::pair<std::string, LdmPlace> pairs[] = {
+      {"model.diffusion_model.label_emb.0.0.weight", {"unet", "add_embedding.linear_1.weight"}},
+      {"model.diffusion_model.label_emb.0.2.bias", {"unet", "add_embedding.linear_2.bias"}},
+      {"model.diffusion_model.input_blocks.7.1.transformer_blocks.9.norm1.weight",
+       {"unet", "down_blocks.2.attentions.0.transformer_blocks.9.norm1.weight"}},
+      {"conditioner.embedders.0.transformer.text_model.final_layer_norm.bias",
+       {"text_encoder", "text_model.final_layer_norm.bias"}},
+      {second + "text_projection", {"text_encoder_2", "text_projection.weight", {.transposed = true}}},
+      {second + "transformer.resblocks.31.ln_2.bias", {"text_encoder_2", layer + "layer_norm2.bias"}},
+      {second + "ln_final.weight", {"text_encoder_2", "text_model.final_layer_norm.weight"}}};
+  for (const auto& [name, place] : pairs) EXPECT_THAT(ldm_places(name, sizes), ElementsAre(place)) << name;
+  EXPECT_EQ(ldm_places(second + "transformer.resblocks.0.attn.in_proj_weight", sizes).size(), 3u);
+  EXPECT_THAT(ldm_places(second + "logit_scale", sizes), ElementsAre());
+}
+
+/// Writes a file of a UNet of two levels with a pooled text, of OpenCLIP's projection and of CLIP's table.
+std::string write_xl(const test::TemporaryFolder& folder) {
+  std::map<std::string, at::Tensor> tensors;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& sizes) {
+    tensors[name] = at::arange(c10::multiply_integers(sizes), at::kFloat).view(sizes);
+  };
+  const std::string unet = "model.diffusion_model.", second = "conditioner.embedders.1.model.",
+                    first = "conditioner.embedders.0.transformer.text_model.";
+  add(unet + "input_blocks.0.0.weight", {64, 4, 3, 3});
+  for (const int64_t block : {1, 3}) {
+    const std::string resnet = concat(unet, "input_blocks.", block, ".0.");
+    add(resnet + "in_layers.2.weight", {block == 1 ? 64 : 128, 64, 3, 3});
+  }
+  add(unet + "input_blocks.2.0.op.weight", {64, 64, 3, 3});
+  for (const int64_t layer : {0, 1})
+    add(concat(unet, "input_blocks.3.1.transformer_blocks.", layer, ".norm1.weight"), {128});
+  add(unet + "input_blocks.3.1.norm.weight", {128});
+  add(unet + "middle_block.1.proj_in.weight", {128, 128});
+  add(unet + "middle_block.1.transformer_blocks.0.attn2.to_k.weight", {128, 40});
+  add(unet + "out.2.weight", {4, 64, 3, 3});
+  add(unet + "label_emb.0.0.weight", {256, 1546});
+  add(first + "embeddings.token_embedding.weight", {99, 64});
+  add(first + "embeddings.position_embedding.weight", {77, 64});
+  add(first + "encoder.layers.0.mlp.fc1.weight", {128, 64});
+  add(second + "text_projection", {128, 10});
+  add(second + "token_embedding.weight", {99, 128});
+  add(second + "positional_embedding", {77, 128});
+  add(second + "transformer.resblocks.0.mlp.c_fc.weight", {256, 128});
+  write_safetensors(folder / "xl.safetensors", tensors);
+  return folder / "xl.safetensors";
+}
+
+TEST(Ldm, HasTheConfigsOfSdxl) {
+  const test::TemporaryFolder folder;
+  const std::string file = write_xl(folder);
+  const nlohmann::json unet = ldm_config({file, "unet"}), first = ldm_config({file, "text_encoder"}),
+                       second = ldm_config({file, "text_encoder_2"});
+  EXPECT_EQ(unet.at("transformer_layers_per_block"), nlohmann::json({1, 2}));
+  EXPECT_EQ(unet.at("attention_head_dim"), nlohmann::json({1, 2}));
+  EXPECT_EQ(unet.at("addition_embed_type"), "text_time");
+  EXPECT_EQ(unet.at("projection_class_embeddings_input_dim"), 1546);
+  EXPECT_EQ(unet.at("upcast_attention"), false);
+  EXPECT_EQ(first.at("hidden_act"), "quick_gelu");
+  EXPECT_EQ(first.at("architectures").at(0), "CLIPTextModel");
+  EXPECT_EQ(second.at("hidden_act"), "gelu");
+  EXPECT_EQ(second.at("architectures").at(0), "CLIPTextModelWithProjection");
+  EXPECT_EQ(second.at("projection_dim"), 10);
+  EXPECT_EQ(ldm_config({file, "scheduler"}).at("_class_name"), "EulerDiscreteScheduler");
+  const at::Tensor projection = LdmWeights(file, "text_encoder_2").tensor("text_projection.weight");
+  EXPECT_TRUE(projection.equal(at::arange(1280, at::kFloat).view({128, 10}).t()));
+}
+
 TEST(Ldm, HasThreePlacesForQueriesKeysAndValuesInOne) {
   const std::string layer = "text_model.encoder.layers.3.self_attn.";
   EXPECT_THAT(ldm_places("cond_stage_model.model.transformer.resblocks.3.attn.in_proj_weight", kStableDiffusion2),

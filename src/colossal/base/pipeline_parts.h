@@ -6,6 +6,7 @@
 namespace colossal {
 
 inline constexpr char kUnetPart[] = "unet", kTransformerPart[] = "transformer", kVaePart[] = "vae",
-                      kTextEncoderPart[] = "text_encoder", kSchedulerPart[] = "scheduler";
+                      kTextEncoderPart[] = "text_encoder", kSecondTextEncoderPart[] = "text_encoder_2",
+                      kSchedulerPart[] = "scheduler";
 
 }  // namespace colossal

@@ -78,8 +78,11 @@ bool is_second(const std::string& file) {
   return unet.dimensions("mid_block.attentions.0.proj_in.weight") == 2;
 }
 
+/// Returns true for a file of SDXL: the UNet is told a pooled text.
+bool is_xl(const std::string& file) { return has_names(file, concat(kLdmDenoiser, "label_emb.")); }
+
 bool predicts_v(const std::string& file) {
-  if (!is_second(file)) return false;
+  if (!is_second(file) || is_xl(file)) return false;
   const SafetensorsReader reader(file);
   constexpr char kSteps[] = "global_step";
   return !reader.contains(kSteps) || reader.tensor(kSteps).item().toLong() != 875000;
@@ -98,19 +101,33 @@ json unet_config(const LdmPart& part) {
     up.emplace_back(attends ? "CrossAttnUpBlock2D" : "UpBlock2D");
   }
   std::reverse(up.begin(), up.end());
-  return {{"_class_name", "UNet2DConditionModel"},
-          {"_diffusers_version", "0.42.1"},
-          {"sample_size", predicts_v(part.file) ? 96 : 64},
-          {"in_channels", unet.size("conv_in.weight", 1)},
-          {"out_channels", unet.size("conv_out.weight", 0)},
-          {"block_out_channels", features},
-          {"down_block_types", down},
-          {"up_block_types", up},
-          {"layers_per_block", unet.count("down_blocks.0.resnets.", ".conv1.weight")},
-          {"cross_attention_dim", unet.size("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight", 1)},
-          {"attention_head_dim", second ? json(heads) : json(8)},
-          {"use_linear_projection", second},
-          {"upcast_attention", second}};
+  const bool xl = is_xl(part.file);
+  json config{{"_class_name", "UNet2DConditionModel"},
+              {"_diffusers_version", "0.42.1"},
+              {"sample_size", xl                      ? 128
+                              : predicts_v(part.file) ? 96
+                                                      : 64},
+              {"in_channels", unet.size("conv_in.weight", 1)},
+              {"out_channels", unet.size("conv_out.weight", 0)},
+              {"block_out_channels", features},
+              {"down_block_types", down},
+              {"up_block_types", up},
+              {"layers_per_block", unet.count("down_blocks.0.resnets.", ".conv1.weight")},
+              {"cross_attention_dim", unet.size("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight", 1)},
+              {"attention_head_dim", second ? json(heads) : json(8)},
+              {"use_linear_projection", second},
+              {"upcast_attention", second && !xl}};
+  if (!xl) return config;
+  constexpr int64_t kSizeFeatures = 256;  // sinusoids of each size of a picture
+  std::vector<int64_t> layers;
+  for (size_t i = 0; i < features.size(); ++i)
+    layers.push_back(std::max<int64_t>(
+        1, unet.count(concat("down_blocks.", i, ".attentions.0.transformer_blocks."), ".norm1.weight")));
+  config["transformer_layers_per_block"] = layers;
+  config["addition_embed_type"] = "text_time";
+  config["addition_time_embed_dim"] = kSizeFeatures;
+  config["projection_class_embeddings_input_dim"] = unet.size("add_embedding.linear_1.weight", 1);
+  return config;
 }
 
 /// The keys of both transformers that follow from the same tensors.
@@ -185,10 +202,10 @@ json joint_config(const LdmPart& part) {
   return shapes.has("pos_embed.pos_embed") ? sd3_config(shapes) : flux_config(shapes);
 }
 
-/// Returns the keys with which latents are scaled: those of Stable Diffusion 1 and 2. For latents of 16 channels they
+/// Returns the keys with which latents are scaled: those of Stable Diffusion 1 and 2, or of SDXL. For latents of 16 channels they
 /// are those of Stable Diffusion 3 if the file has its transformer, else those of FLUX.
 json latent_scale(const std::string& file, int64_t channels) {
-  if (channels != 16) return {{"scaling_factor", .18215}};
+  if (channels != 16) return {{"scaling_factor", is_xl(file) ? .13025 : .18215}};
   if (has_joint_blocks(file)) return {{"scaling_factor", 1.5305}, {"shift_factor", .0609}};
   return {{"scaling_factor", .3611}, {"shift_factor", .1159}};
 }
@@ -199,9 +216,9 @@ json vae_config(const LdmPart& part) {
   const int64_t channels = vae.size("decoder.conv_in.weight", 1);
   json config{{"_class_name", "AutoencoderKL"},
               {"_diffusers_version", "0.42.1"},
-              {"sample_size", channels == 16          ? 1024
-                              : predicts_v(part.file) ? 768
-                                                      : 512},
+              {"sample_size", channels == 16 || is_xl(part.file) ? 1024
+                              : predicts_v(part.file)            ? 768
+                                                                 : 512},
               {"in_channels", vae.size("encoder.conv_in.weight", 1)},
               {"out_channels", vae.size("decoder.conv_out.weight", 0)},
               {"latent_channels", channels},
@@ -219,19 +236,33 @@ json text_config(const LdmPart& part) {
   const LdmShapes text(part);
   const std::string table = "text_model.embeddings.token_embedding.weight", layers = "text_model.encoder.layers.";
   const int64_t hidden = text.size(table, 1);
-  return {{"model_type", "clip_text_model"},
-          {"architectures", {"CLIPTextModel"}},
-          {"vocab_size", text.size(table, 0)},
-          {"hidden_size", hidden},
-          {"num_hidden_layers", text.count(layers, ".mlp.fc1.weight")},
-          {"num_attention_heads", std::max<int64_t>(1, hidden / 64)},
-          {"intermediate_size", text.size(layers + "0.mlp.fc1.weight", 0)},
-          {"max_position_embeddings", text.size("text_model.embeddings.position_embedding.weight", 0)},
-          {"hidden_act", is_second(part.file) ? "gelu" : "quick_gelu"},
-          {"eos_token_id", 2}};  // as in the published folders
+  const bool is_first = part.part == kTextEncoderPart,
+             is_open = is_first ? !is_xl(part.file) && is_second(part.file) : true;
+  json config{{"model_type", "clip_text_model"},
+              {"architectures", {is_first ? "CLIPTextModel" : "CLIPTextModelWithProjection"}},
+              {"vocab_size", text.size(table, 0)},
+              {"hidden_size", hidden},
+              {"num_hidden_layers", text.count(layers, ".mlp.fc1.weight")},
+              {"num_attention_heads", std::max<int64_t>(1, hidden / 64)},
+              {"intermediate_size", text.size(layers + "0.mlp.fc1.weight", 0)},
+              {"max_position_embeddings", text.size("text_model.embeddings.position_embedding.weight", 0)},
+              {"hidden_act", is_open ? "gelu" : "quick_gelu"},
+              {"eos_token_id", 2}};  // as in the published folders
+  if (!is_first) config["projection_dim"] = text.size("text_projection.weight", 0);
+  return config;
 }
 
 json scheduler_config(const std::string& file) {
+  if (is_xl(file))
+    return {{"_class_name", "EulerDiscreteScheduler"},
+            {"_diffusers_version", "0.42.1"},
+            {"beta_start", 8.5e-4},
+            {"beta_end", .012},
+            {"beta_schedule", "scaled_linear"},
+            {"num_train_timesteps", 1000},
+            {"prediction_type", "epsilon"},
+            {"timestep_spacing", "leading"},
+            {"steps_offset", 1}};
   json config{{"_class_name", is_second(file) ? "DDIMScheduler" : "PNDMScheduler"},
               {"_diffusers_version", "0.42.1"},
               {"beta_start", 8.5e-4},
@@ -254,7 +285,8 @@ std::optional<LdmPart> ldm_part(const std::string& path) {
   if (has_transformer(path)) return LdmPart{path, kTransformerPart};
   if (is_ldm_file(path)) return LdmPart{path, kUnetPart};
   if (has_names(path, "first_stage_model.") || has_names(path, "encoder.down.")) return LdmPart{path, kVaePart};
-  for (const char* part : {kUnetPart, kTransformerPart, kVaePart, kTextEncoderPart, kSchedulerPart}) {
+  for (const char* part :
+       {kUnetPart, kTransformerPart, kVaePart, kTextEncoderPart, kSecondTextEncoderPart, kSchedulerPart}) {
     const std::string end = concat("/", part);
     if (!path.ends_with(end)) continue;
     const std::string file = path.substr(0, path.size() - end.size());
@@ -278,7 +310,7 @@ json ldm_config(const LdmPart& part) {
   if (part.part == kUnetPart) return unet_config(part);
   if (part.part == kTransformerPart) return joint_config(part);
   if (part.part == kVaePart) return vae_config(part);
-  if (part.part == kTextEncoderPart) return text_config(part);
+  if (part.part == kTextEncoderPart || part.part == kSecondTextEncoderPart) return text_config(part);
   return scheduler_config(part.file);
 }
 

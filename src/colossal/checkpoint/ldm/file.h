@@ -13,7 +13,7 @@
 
 namespace colossal::checkpoint {
 
-/// A part of a file: "unet" or "transformer", "vae", "text_encoder" or "scheduler".
+/// A part of a file: "unet" or "transformer", "vae", "text_encoder", "text_encoder_2" (of SDXL) or "scheduler".
 struct LdmPart {
   std::string file, part;
 };
@@ -35,6 +35,7 @@ bool has_ldm_part(const LdmPart& part);
 /// size of pictures. Heads of Stable Diffusion 3 have 64 features; of a head of FLUX or Open-Sora 2 an eighth of the
 /// features turns by frame, and as many of the others by row as by column. The scheduler of 1.5 is PNDM with predicted
 /// noise, that of 2.1 DDIM with target v, or if the file counts 875,000 steps, as that of the base model of 2 does,
+/// with predicted noise. A UNet that is also told a pooled text is that of SDXL: heads of 64 features, and Euler steps
 /// with predicted noise.
 /// Errors ("ldm"): a part whose tensors are not in the file.
 nlohmann::json ldm_config(const LdmPart& part);

@@ -11,7 +11,8 @@
 namespace colossal::checkpoint {
 namespace {
 
-constexpr char kClip[] = "cond_stage_model.transformer.", kOpenClip[] = "cond_stage_model.model.";
+constexpr char kClip[] = "cond_stage_model.transformer.", kOpenClip[] = "cond_stage_model.model.",
+               kFirstOfXl[] = "conditioner.embedders.0.transformer.", kSecondOfXl[] = "conditioner.embedders.1.model.";
 
 std::string resnet_of_unet(const std::string& rest) {
   return renamed(rest, {{"in_layers.0.", "norm1."},
@@ -90,15 +91,16 @@ std::vector<LdmPlace> vae_places(std::string rest, int64_t levels) {
   return {{kVaePart, rest}};
 }
 
-std::vector<LdmPlace> open_clip_places(std::string rest, int64_t blocks) {
-  const std::string text = kTextEncoderPart;
+/// `text`: the part. `blocks`: those of OpenCLIP, of which the last one is left out; 0 = the encoder has all of it.
+std::vector<LdmPlace> open_clip_places(std::string rest, const std::string& text, int64_t blocks) {
+  if (rest == "text_projection" && blocks == 0) return {{text, "text_projection.weight", {.transposed = true}}};
   if (rest == "text_projection" || rest == "logit_scale" || rest == "attn_mask") return {};
   if (rest == "positional_embedding") return {{text, "text_model.embeddings.position_embedding.weight"}};
   if (!take(rest, "transformer.resblocks."))
     return {{text, renamed(rest, {{"token_embedding.", "text_model.embeddings.token_embedding."},
                                   {"ln_final.", "text_model.final_layer_norm."}})}};
   const int64_t block = take_number(rest);
-  if (block + 1 >= blocks) return {};  // the states before it are what a UNet was trained with
+  if (blocks > 0 && block + 1 >= blocks) return {};  // the states before it are what a UNet was trained with
   const std::string layer = concat("text_model.encoder.layers.", block, ".");
   if (take(rest, "attn.in_proj_")) {
     std::vector<LdmPlace> places;
@@ -151,8 +153,9 @@ std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes)
     if (sizes.double_blocks > 0) return flux_places(rest);
     return {{kUnetPart, unet_name(rest, sizes.unet_layers)}};
   }
-  if (take(rest, kClip)) return {{kTextEncoderPart, rest}};
-  if (take(rest, kOpenClip)) return open_clip_places(rest, sizes.text_blocks);
+  if (take(rest, kClip) || take(rest, kFirstOfXl)) return {{kTextEncoderPart, rest}};
+  if (take(rest, kOpenClip)) return open_clip_places(rest, kTextEncoderPart, sizes.text_blocks);
+  if (take(rest, kSecondOfXl)) return open_clip_places(rest, kSecondTextEncoderPart, 0);
   if (take(rest, sizes.vae)) return vae_places(rest, sizes.vae_levels);
   return {};
 }

@@ -37,13 +37,14 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names);
 /// The rows of a tensor of the file that one of the folder has: `count` of `of` equal parts, from part `first` on.
 struct LdmRows {
   int64_t first = 0, count = 1, of = 1;
-  bool swapped = false;  ///< the second half of them comes first in the folder
+  bool swapped = false;     ///< the second half of them comes first in the folder
+  bool transposed = false;  ///< rows of the file's matrix are columns in the folder
   bool operator==(const LdmRows&) const = default;
 };
 
 /// The place of a tensor in a folder of diffusers.
 struct LdmPlace {
-  std::string part;  ///< "unet", "transformer", "vae" or "text_encoder"
+  std::string part;  ///< "unet", "transformer", "vae", "text_encoder" or "text_encoder_2"
   std::string name;  ///< the tensor in the folder of the part
   LdmRows rows{};    ///< rows of the file's tensor that it has
   bool operator==(const LdmPlace&) const = default;
@@ -51,9 +52,10 @@ struct LdmPlace {
 
 /// Returns the places of a tensor: one, several for matrices that the file has in one, or none for tensors that no part
 /// uses. These are averages of weights (model_ema), tables of noise, losses, and what Stable Diffusion 2 does not use
-/// of OpenCLIP: its last block and projection. A name of a part that has no counterpart in diffusers keeps its form, so
-/// that an import shows it as unexpected. Open-Sora 2, which is no model of diffusers, keeps all names. The matrices of
-/// the VAE's attention are convolutions [C, C, 1, 1] in the file and [C, C] in the folder.
+/// of OpenCLIP: its last block and projection. SDXL's second text encoder is a whole OpenCLIP, with its projection. A
+/// name of a part that has no counterpart in diffusers keeps its form, so that an import shows it as unexpected.
+/// Open-Sora 2, which is no model of diffusers, keeps all names. The matrices of the VAE's attention are convolutions
+/// [C, C, 1, 1] in the file and [C, C] in the folder.
 std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes);
 
 }  // namespace colossal::checkpoint

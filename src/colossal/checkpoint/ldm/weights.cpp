@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/pipeline_parts.h"
@@ -33,7 +35,11 @@ LdmWeights::LdmWeights(const std::string& path, const std::string& part) : file_
       Stored one{name, place.rows, {place.name, entry.dtype, entry.shape, 0, entry.end - entry.begin}};
       if (is_matrix_of_vae(place) && one.entry.shape.size() > 2) one.entry.shape.resize(2);
       const LdmRows& rows = place.rows;
-      if (rows != LdmRows{}) {
+      if (rows.transposed) {
+        require(entry.shape.size() == 2, kLdm, path, ": ", printable(name), " must be a matrix: got ",
+                entry.shape.size(), " dimensions");
+        std::swap(one.entry.shape[0], one.entry.shape[1]);
+      } else if (rows != LdmRows{}) {
         const int64_t parts = rows.swapped ? 2 : rows.of;
         require(!entry.shape.empty() && entry.shape[0] % parts == 0, kLdm, path, ": ", printable(name), " must have ",
                 parts, " parts of equal numbers of rows: got ", entry.shape.empty() ? 0 : entry.shape[0], " rows");
@@ -53,6 +59,7 @@ at::Tensor LdmWeights::tensor(const std::string& name) const {
   const Stored& one = stored_.at(name);
   const at::Tensor whole = file_.tensor(one.name);
   if (one.rows == LdmRows{}) return whole.view(one.entry.shape);
+  if (one.rows.transposed) return whole.t().contiguous();
   if (one.rows.swapped) return whole.roll(whole.size(0) / 2, 0);
   return whole.narrow(0, whole.size(0) / one.rows.of * one.rows.first, one.entry.shape[0]);
 }

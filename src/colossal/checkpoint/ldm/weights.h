@@ -18,7 +18,7 @@ namespace colossal::checkpoint {
 ///         rows of a fused tensor do not divide. Errors of SafetensorsReader.
 class LdmWeights final : public WeightSource {
  public:
-  /// `part`: "unet", "transformer", "vae" or "text_encoder".
+  /// `part`: "unet", "transformer", "vae", "text_encoder" or "text_encoder_2".
   LdmWeights(const std::string& path, const std::string& part);
   at::Tensor tensor(const std::string& name) const override;
   void leave(const std::string& name) const override { file_.leave(stored_.at(name).name); }
