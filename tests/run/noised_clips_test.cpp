@@ -164,7 +164,9 @@ models::ModelShape latent_model() {
 
 DiffusionObjective objective_of(const models::ModelShape& shape, const GivenFrames& given) {
   const DiffusionKeys keys{.given_frames = given};
-  return {Config(), OwnTables({{kDiffusion, keys}, {kVae, VaeKeys{"autoencoder-kl-tiny"}}}), shape};
+  return {Config(),
+          OwnTables({{kDiffusion, keys}, {kVae, VaeKeys{"autoencoder-kl-tiny"}}, {kTextEncoder, TextEncoderKeys{}}}),
+          shape};
 }
 
 TEST(DiffusionObjectives, LeaveGivenFramesOutOfTheLoss) {

@@ -35,7 +35,8 @@ class PipelineFolders : public testing::Test {
   /// Writes an index, and folders for the parts, and reads the pipeline.
   PipelineFolder read(const json& index, const std::string& lacks = "") const {
     folder_.write("model_index.json", index.dump());
-    for (const char* part : {"unet", "transformer", "vae", "text_encoder", "tokenizer", "scheduler"})
+    for (const char* part : {"unet", "transformer", "vae", "text_encoder", "tokenizer", "scheduler", "text_encoder_2",
+                             "text_encoder_3", "tokenizer_2", "tokenizer_3"})
       std::filesystem::create_directories(folder_ / part);
     if (!lacks.empty()) std::filesystem::remove_all(folder_ / lacks);
     return read_pipeline(folder_.path());
@@ -97,10 +98,59 @@ TEST_F(PipelineFolders, LeaveOutThePartsThatAreNotRead) {
   EXPECT_EQ(index.at("tokenizer"), stable_diffusion().at("tokenizer"));
 }
 
+/// Returns the index of a pipeline of a class, as diffusers 0.42 writes it.
+json index_with(const char* class_name, const char* denoiser, const std::vector<std::string>& encoders) {
+  json index{{"_class_name", class_name},
+             {"scheduler", {"diffusers", "EulerDiscreteScheduler"}},
+             {"vae", {"diffusers", "AutoencoderKL"}},
+             {"image_encoder", {nullptr, nullptr}},
+             {"feature_extractor", {nullptr, nullptr}}};
+  index[std::string(denoiser).starts_with("UNet") ? "unet" : "transformer"] = {"diffusers", denoiser};
+  for (size_t i = 0; i < encoders.size(); ++i) {
+    const std::string end = i == 0 ? "" : "_" + std::to_string(i + 1);
+    index["text_encoder" + end] = {"transformers", encoders[i]};
+    index["tokenizer" + end] = {"transformers", encoders[i].starts_with("T5") ? "T5TokenizerFast" : "CLIPTokenizer"};
+  }
+  return index;
+}
+
+TEST_F(PipelineFolders, HaveTheTextEncodersOfTheirClass) {
+  const std::string clip = "CLIPTextModel", projected = clip + "WithProjection", t5 = "T5EncoderModel";
+  json xl = index_with("StableDiffusionXLPipeline", "UNet2DConditionModel", {clip, projected});
+  xl["force_zeros_for_empty_prompt"] = true;
+  const json sd3 = index_with("StableDiffusion3Pipeline", "SD3Transformer2DModel", {projected, projected, t5}),
+             flux = index_with("FluxPipeline", "FluxTransformer2DModel", {clip, t5});
+  for (const json& index : {xl, sd3, flux}) {
+    const PipelineFolder pipeline = read(index);
+    json written = index_of(pipeline);
+    written.erase("_diffusers_version");
+    EXPECT_EQ(written, index);
+    EXPECT_EQ(class_of_part(pipeline.class_name, "text_encoder_2"), index.at("text_encoder_2").at(1));
+    EXPECT_EQ(class_of_part(pipeline.class_name, "tokenizer_2"), index.at("tokenizer_2").at(1));
+  }
+  EXPECT_TRUE(read(xl).zeros_for_empty);
+  xl["force_zeros_for_empty_prompt"] = false;
+  EXPECT_FALSE(read(xl).zeros_for_empty);
+  xl.erase("force_zeros_for_empty_prompt");
+  EXPECT_TRUE(read(xl).zeros_for_empty) << "the default of diffusers";
+  EXPECT_FALSE(read(flux).zeros_for_empty);
+  EXPECT_EQ(read(flux).denoiser().class_name, "FluxTransformer2DModel");
+  json refiner = xl;
+  refiner["_class_name"] = "StableDiffusionXLImg2ImgPipeline";
+  EXPECT_EQ(message(refiner), "");
+  refiner["requires_aesthetics_score"] = true;
+  EXPECT_THAT(message(refiner), HasSubstr("requires_aesthetics_score must be false"));
+  json other = flux;
+  other["text_encoder_2"] = {"transformers", "CLIPTextModel"};
+  EXPECT_THAT(message(other), HasSubstr("text_encoder_2 must be of the class T5EncoderModel: got CLIPTextModel"));
+  EXPECT_THAT(test::thrown_message([] { class_of_part("FluxPipeline", "unet"); }), HasSubstr("the part unet"));
+}
+
 TEST_F(PipelineFolders, NameWhatIsWrong) {
   EXPECT_THAT(message(stable_diffusion({{"_class_name", "StableDiffusionPipelin"}})),
               HasSubstr("did you mean `StableDiffusionPipeline`?"));
-  EXPECT_THAT(message(stable_diffusion({{"_class_name", "FluxPipeline"}})), HasSubstr("got FluxPipeline"));
+  EXPECT_THAT(message(stable_diffusion({{"_class_name", "FluxPipeline"}})),
+              HasSubstr("a FluxPipeline has the parts scheduler, text_encoder, text_encoder_2"));
   EXPECT_THAT(message(stable_diffusion({{"unet", {"diffusers", "UNet2DConditionModul"}}})),
               AllOf(HasSubstr("unet must be of the class"), HasSubstr("did you mean `UNet2DConditionModel`?")));
   EXPECT_THAT(message(stable_diffusion({{"unet", {"own_code", "UNet2DConditionModel"}}})), HasSubstr("is not run"));

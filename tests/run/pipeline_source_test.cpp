@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "colossal/base/config.h"
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/models/clip_text_within.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
@@ -32,11 +34,13 @@ class PipelineSources : public testing::Test {
   }
   /// Returns the pipeline of a run of a model.
   PipelineSource of_run(const models::ModelShape& shape, const DiffusionKeys& keys = {}, const std::string& vae = "",
-                        const std::string& from = "") const {
+                        const std::string& from = "", const std::string& text_encoder = "") const {
     Config config;
     config.training.seed = 7;
     config.model.from = from;
-    return pipeline_of_run(config, OwnTables({{kDiffusion, keys}, {kVae, VaeKeys{vae}}}), shape);
+    return pipeline_of_run(
+        config, OwnTables({{kDiffusion, keys}, {kVae, VaeKeys{vae}}, {kTextEncoder, TextEncoderKeys{text_encoder}}}),
+        shape);
   }
   void write_config(const std::string& part, const models::ModelShape& shape) const {
     folder_.write(part + "/config.json", shape.architecture->to_json()(shape).dump());
@@ -57,8 +61,137 @@ class PipelineSources : public testing::Test {
     write_config("sd/vae", preset("autoencoder-kl-tiny", {"levels=[8,16]", "height=16", "width=16"}));
     return folder_ / "sd";
   }
+  /// Writes a pipeline of Stable Diffusion 3 or FLUX, without the third text encoder, and returns its path.
+  std::string write_joint(const std::string& name, const json& scheduler) const {
+    const bool is_flux = name == "flux";
+    const std::vector<std::string> encoders =
+        is_flux ? std::vector<std::string>{"clip-text-tiny", "t5-encoder-tiny"}
+                : std::vector<std::string>{"clip-text-tiny-projected", "clip-text-tiny-projected"};
+    json index{{"_class_name", is_flux ? "FluxPipeline" : "StableDiffusion3Pipeline"},
+               {"scheduler", {"diffusers", "FlowMatchEulerDiscreteScheduler"}},
+               {"transformer", {"diffusers", is_flux ? "FluxTransformer2DModel" : "SD3Transformer2DModel"}},
+               {"vae", {"diffusers", "AutoencoderKL"}}};
+    for (size_t i = 0; i < encoders.size(); ++i) {
+      const std::string end = i == 0 ? "" : "_2";
+      const models::ModelShape shape = preset(encoders[i]);
+      write_config(name + "/text_encoder" + end, shape);
+      std::filesystem::create_directories(folder_ / (name + "/tokenizer" + end));
+      index["text_encoder" + end] = {"transformers", shape.architecture->to_json()(shape).at("architectures").at(0)};
+      index["tokenizer" + end] = {"transformers", is_flux && i == 1 ? "T5TokenizerFast" : "CLIPTokenizer"};
+    }
+    folder_.write(name + "/model_index.json", index.dump());
+    folder_.write(name + "/scheduler/scheduler_config.json", scheduler.dump());
+    write_config(name + "/transformer", preset(name + "-tiny"));
+    write_config(name + "/vae", preset("autoencoder-kl-tiny", {"levels=[8,16]", "height=16", "width=16"}));
+    return folder_ / name;
+  }
   test::TemporaryFolder folder_;
 };
+
+json flow_scheduler(const json& keys) {
+  json config{{"_class_name", "FlowMatchEulerDiscreteScheduler"}, {"num_train_timesteps", 1000}};
+  config.update(keys);
+  return config;
+}
+
+TEST_F(PipelineSources, TakeTheTextEncodersAndTheShiftOfTheFamily) {
+  const auto encoders = [](const PipelineSource& source) {
+    std::vector<std::string> names;
+    for (const CaptionSource& one : source.captions) names.push_back(one.encoder);
+    return names;
+  };
+  const PipelineSource xl = of_run(preset("sdxl")), sd3 = of_run(preset("sd3-medium")),
+                       dev = of_run(preset("flux-dev")), schnell = of_run(preset("flux-schnell"));
+  EXPECT_THAT(encoders(xl), ElementsAre("clip-l", "open-clip-bigg"));
+  EXPECT_THAT(encoders(sd3), ElementsAre("clip-l-projected", "open-clip-bigg", "t5-v1.1-xxl-encoder"));
+  EXPECT_THAT(encoders(dev), ElementsAre("clip-l", "t5-v1.1-xxl-encoder"));
+  EXPECT_EQ(dev.sizes.captions.at(1).tokens, 512);
+  EXPECT_EQ(schnell.sizes.captions.at(1).tokens, 256);
+  EXPECT_EQ(sd3.sizes.captions.at(2).tokens, 256);
+  EXPECT_EQ(xl.vae, "autoencoder-kl-sdxl");
+  EXPECT_TRUE(xl.zeros_for_empty && !sd3.zeros_for_empty);
+  EXPECT_EQ(xl.keys.guidance, 5);
+  EXPECT_EQ(sd3.sampler.shift, 3);
+  EXPECT_EQ(sd3.sampler.spacing, "");
+  EXPECT_EQ(schnell.sampler.shift, 1);
+  EXPECT_EQ(dev.sampler.spacing, "trailing");
+  EXPECT_NEAR(options_of(dev, {.cells = {32, 32}}).shift, std::exp(0.5), 1e-12) << "256 patches";
+  EXPECT_NEAR(options_of(dev, {}).shift, std::exp(1.15), 1e-12) << "the 4096 of the model";
+  EXPECT_EQ(of_run(preset("flux-dev"), {.shift = "2"}).sampler.shift, 2);
+  EXPECT_THAT(test::thrown_message([&] { of_run(preset("flux-schnell"), {.guidance = 3}); }),
+              HasSubstr("has no input for it: got 3"));
+}
+
+// T5 of Stable Diffusion 3 may be missing: zeros are read in its place, unless [text_encoder] names one.
+TEST_F(PipelineSources, MayLackTheLastTextEncoder) {
+  const std::string folder = write_joint("sd3", flow_scheduler({{"shift", 3.0}}));
+  const PipelineSource source = pipeline_in_folder(folder, models::built_in());
+  EXPECT_EQ(source.captions.size(), 2u);
+  EXPECT_EQ(source.sizes.captions.size(), 2u);
+  EXPECT_EQ(source.sizes.zero_tokens, 256);
+  EXPECT_EQ(source.keys.shift, "3");
+  EXPECT_EQ(options_of(source, {}).shift, 3);
+  const models::ModelShape shape = models::built_in().resolve({.from = folder});
+  const PipelineSource trained = of_run(shape, {}, "", folder);
+  EXPECT_EQ(trained.captions.size(), 2u);
+  EXPECT_EQ(trained.sizes.zero_tokens, 256);
+  const PipelineSource with = of_run(shape, {}, "", folder, "t5-encoder-tiny");
+  EXPECT_EQ(with.captions.at(2).encoder, "t5-encoder-tiny");
+  EXPECT_EQ(with.captions.at(2).tokenizer, "bytes");
+  EXPECT_EQ(with.sizes.zero_tokens, 0);
+  EXPECT_EQ(with.sizes.captions.at(2).tokens, 256);
+}
+
+TEST_F(PipelineSources, FollowTheShiftOfAFolder) {
+  const auto shift = [&](const json& keys) {
+    const PipelineSource source = pipeline_in_folder(write_joint("flux", flow_scheduler(keys)), models::built_in());
+    EXPECT_EQ(source.sampler.spacing, "trailing");
+    return options_of(source, {.cells = {32, 32}}).shift;
+  };
+  EXPECT_NEAR(shift({{"use_dynamic_shifting", true}, {"shift", 3.0}}), std::exp(0.5), 1e-12);
+  EXPECT_EQ(shift({{"shift", 1.0}}), 1);
+  EXPECT_EQ(shift({{"shift", 2.0}}), 2);
+  const auto refused = [&](const char* name, const json& keys) {
+    return test::thrown_message(
+        [&] { pipeline_in_folder(write_joint(name, flow_scheduler(keys)), models::built_in()); });
+  };
+  EXPECT_THAT(refused("flux", {{"use_dynamic_shifting", true}, {"max_shift", 2.0}}), HasSubstr("max_shift"));
+  EXPECT_THAT(refused("sd3", {{"use_dynamic_shifting", true}}), HasSubstr("must be false for a pipeline that is not"));
+}
+
+TEST_F(PipelineSources, HaveTheGivenTextEncoder) {
+  write_config("clip", preset("clip-text-tiny"));
+  EXPECT_THAT(test::thrown_message([&] { of_run(preset("sd-1.5-tiny"), {}, "", "", folder_ / "clip"); }),
+              HasSubstr("must have its tokenizer in it"));
+  folder_.write("tokenizer/tokenizer.json", "{}");
+  const PipelineSource source = of_run(preset("sd-1.5-tiny"), {}, "", "", folder_ / "clip");
+  EXPECT_EQ(source.captions.at(0).encoder, folder_ / "clip");
+  EXPECT_EQ(source.captions.at(0).tokenizer, folder_ / "tokenizer");
+  const auto refused = [&](const char* name, const std::string& encoder) {
+    return test::thrown_message([&] { of_run(preset(name), {}, "", "", encoder); });
+  };
+  EXPECT_THAT(refused("dit-tiny", "clip-text-tiny"), HasSubstr("needs a model that reads captions"));
+  EXPECT_THAT(refused("sdxl-tiny", "clip-text-tiny"), HasSubstr("reads 2 text encoders: got clip-text-tiny"));
+  EXPECT_THAT(refused("sd-1.5-tiny", "clip-l"), HasSubstr("states of 64 features"));
+  EXPECT_STREQ(models::denoiser_of(preset("stdit3-xl-2")).captions.at(0).preset, "t5-v1.1-xxl-encoder");
+}
+
+// A model that is no pipeline has the parts that are named.
+TEST_F(PipelineSources, PutPartsBesideAModelAlone) {
+  write_config("alone", preset("flux-tiny"));
+  const std::string flux = write_joint("flux", flow_scheduler(json::object()));
+  const PipelineSource source = pipeline_of_model(folder_ / "alone", flux, flux);
+  EXPECT_EQ(source.model, folder_ / "alone");
+  EXPECT_EQ(source.vae, flux + "/vae");
+  EXPECT_EQ(source.captions.at(1).encoder, flux + "/text_encoder_2");
+  EXPECT_EQ(source.sampler.sampler, "flow");
+  EXPECT_EQ(source.keys.guidance, 3.5);
+  EXPECT_THAT(test::thrown_message([&] { pipeline_of_model(folder_ / "alone", flux, ""); }),
+              HasSubstr("name one with --text-encoder"));
+  PipelineSource other = pipeline_in_folder(flux, models::built_in());
+  replace_parts(other, write_joint("sd3", flow_scheduler({{"shift", 3.0}})), "");
+  EXPECT_EQ(other.vae, folder_ / "sd3/vae");
+}
 
 TEST_F(PipelineSources, TakeThePresetsOfAPreset) {
   const PipelineSource source = of_run(preset("sd-1.5-tiny"));

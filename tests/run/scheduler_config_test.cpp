@@ -139,7 +139,8 @@ std::vector<Expected> expected() {
        linear(),
        {.sampler = "dpm++2m-sde", .spacing = "linspace"}},
       {written("UniPCMultistepScheduler"), linear(), {.sampler = "unipc", .spacing = "linspace"}},
-      {written("FlowMatchEulerDiscreteScheduler"), {.target = "flow"}, flow(1)},
+      {written("FlowMatchEulerDiscreteScheduler"), {.target = "flow", .shift = "1"}, flow(1)},
+      {written("FlowMatchEulerDiscreteScheduler", {{"use_dynamic_shifting", true}}), {.target = "flow"}, flow(1)},
       {written("FlowMatchEulerDiscreteScheduler", {{"shift", 2.5}}), shifted, flow(2.5)},
   };
 }
@@ -244,13 +245,17 @@ TEST(SchedulerConfig, RefusesValuesThatChangeThePictures) {
       {"UniPCMultistepScheduler", {{"solver_type", "bh1"}}},
       {"UniPCMultistepScheduler", {{"predict_x0", false}}},
       {"UniPCMultistepScheduler", {{"disable_corrector", {0}}}},
-      {"FlowMatchEulerDiscreteScheduler", {{"use_dynamic_shifting", true}}},
+      {"FlowMatchEulerDiscreteScheduler", {{"base_shift", 0.4}, {"use_dynamic_shifting", true}}},
       {"FlowMatchEulerDiscreteScheduler", {{"stochastic_sampling", true}}}};
   for (const auto& [name, change] : refused)
     EXPECT_THAT(test::thrown_message([&] { read_scheduler(written(name, change)); }),
                 AllOf(HasSubstr(change.begin().key()), HasSubstr(name)))
         << change.dump();
   const auto message = [](const json& config) { return test::thrown_message([&] { read_scheduler(config); }); };
+  EXPECT_EQ(message(written("FlowMatchEulerDiscreteScheduler", {{"base_shift", 0.4}})), "") << "it is not read";
+  const json flow = written("FlowMatchEulerDiscreteScheduler");
+  EXPECT_EQ(read_scheduler(flow, {.pipeline = "FluxPipeline"}).sampler.spacing, "trailing");
+  EXPECT_EQ(read_scheduler(flow, {.pipeline = "StableDiffusion3Pipeline"}).sampler.spacing, "");
   EXPECT_THAT(message({{"_class_name", "DDIMSchedular"}}), HasSubstr("did you mean `DDIMScheduler`?"));
   EXPECT_THAT(message(written("DDIMScheduler", {{"step_offset", 1}})), HasSubstr("did you mean `steps_offset`?"));
   EXPECT_THAT(test::thrown_message([] { scheduler_json({.keys = {.target = "edm"}}); }), HasSubstr("edm"));

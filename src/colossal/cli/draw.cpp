@@ -43,7 +43,8 @@ struct DrawRequest {
   ModelOptions model;
   diffusion::DrawOptions options;
   int64_t guidance_ranks = 1;
-  std::string vae, prompts, to, latents, decode, cluster;
+  std::string prompts, to, latents, decode, cluster;
+  diffusion::OtherParts other{};
   bool as_json = false, plans = false;
 };
 
@@ -142,13 +143,6 @@ class PictureFiles {
   int64_t written_ = 0;
 };
 
-/// Finds the pipeline, with the autoencoder of the user. `sampler`: as for run::pipeline_in_folder().
-run::PipelineSource pipeline_of(const DrawRequest& r, const run::Program& known, const std::string& sampler) {
-  run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw", sampler);
-  if (!r.vae.empty()) run::set_autoencoder(source, r.vae);
-  return source;
-}
-
 /// Writes the latents of a drawing that could not be decoded, and says how to go on.
 [[noreturn]] void keep_latents(const DrawRequest& r, const diffusion::DecodingFailed& failure) {
   std::string path = names_drawn_file(r.to) ? r.to.substr(0, r.to.size() - 4) : concat(r.to, "/", failure.seed);
@@ -164,7 +158,7 @@ constexpr size_t kWaitingBytes = size_t{256} << 20;
 
 /// Decodes latents of an earlier command. All ranks of the layout share the rows of each picture.
 int decode(const DrawRequest& r, const run::Program& known) {
-  run::PipelineSource source = pipeline_of(r, known, "");
+  run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw", "", {.vae = r.other.vae});
   source.captions.clear();  // none are read
   source.sizes.text = 0;
   const checkpoint::SafetensorsReader file(r.decode);
@@ -226,7 +220,9 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
       ->check(CLI::Range(1, 2));
   DrawFlagAdder flags(app);
   r.options.fields(flags);
-  app.add_option("--vae", r.vae, "folder, run or pipeline whose autoencoder is used in place of the model's own");
+  app.add_option("--vae", r.other.vae, "autoencoder in place of that of --from: a folder, a file or a run");
+  app.add_option("--text-encoder", r.other.text_encoder,
+                 "text encoder in place of that of --from: a folder with its tokenizer, or a pipeline");
   app.add_option("--prompts", r.prompts,
                  "JSON lines, each with any of these options by its name: {\"class\": \"star\"}");
   app.add_option("--latents", r.latents,
@@ -296,7 +292,7 @@ int draw(const Arguments& arguments, const run::Program* program) {
   DrawRequest r;
   add_draw_options(app, r);
   parse(app, arguments);
-  if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.vae, r.cluster, r.as_json, program);
+  if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.other, r.cluster, r.as_json, program);
   if (r.to.empty()) throw UsageError("colossal draw: --to is required");
   if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");
   const run::Program known = program ? *program : run::built_in();
@@ -310,7 +306,7 @@ int draw(const Arguments& arguments, const run::Program* program) {
   work.tasks = tasks_of(r);
   require(!names_drawn_file(r.to) || (r.prompts.empty() && r.options.count == 1), "draw",
           "--to must be a folder for several pictures: got ", r.to, "; leave out its ending");
-  work.source = pipeline_of(r, known, r.options.sampler);
+  work.source = diffusion::find_pipeline(r.model.from, known, "draw", r.options.sampler, r.other);
   work.given = read_given(r.latents);
   for (const DrawTask& task : work.tasks) {
     diffusion::Drawer::check(work.source, task.options, work.given);

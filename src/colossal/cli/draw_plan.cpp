@@ -21,16 +21,13 @@ namespace {
 
 /// Returns the pipeline of a preset, of a folder or of a run.
 run::PipelineSource planned_pipeline(const std::string& from, const run::Program& program, const std::string& sampler,
-                                     const std::string& vae) {
+                                     const diffusion::OtherParts& other) {
   const std::vector<std::string> presets = program.models.preset_names();
   std::error_code ignored;
-  if (std::find(presets.begin(), presets.end(), from) == presets.end() || std::filesystem::exists(from, ignored)) {
-    run::PipelineSource source = diffusion::find_pipeline(from, program, "draw", sampler);
-    if (!vae.empty()) run::set_autoencoder(source, vae);
-    return source;
-  }
+  if (std::find(presets.begin(), presets.end(), from) == presets.end() || std::filesystem::exists(from, ignored))
+    return diffusion::find_pipeline(from, program, "draw", sampler, other);
   std::vector<std::string> keys{"--model.name=" + from};
-  if (!vae.empty()) keys.push_back("--vae.from=" + vae);
+  if (!other.vae.empty()) keys.push_back("--vae.from=" + other.vae);
   const run::Config config = run::read_given_config("", keys).config;
   const run::ResolvedModel model = run::resolve_model(config, program);
   const auto objective = std::dynamic_pointer_cast<const run::DiffusionObjective>(model.objective.objective);
@@ -38,15 +35,17 @@ run::PipelineSource planned_pipeline(const std::string& from, const run::Program
           model.shape.task().purpose(), "; name one such as sd-1.5 or dit-tiny");
   run::PipelineSource source = objective->pipeline();
   source.model = from;
+  run::replace_parts(source, "", other.text_encoder);
   return source;
 }
 
 }  // namespace
 
 int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion::DrawOptions& options,
-              const std::string& vae, const std::string& cluster, bool as_json, const run::Program* program) {
+              const diffusion::OtherParts& other, const std::string& cluster, bool as_json,
+              const run::Program* program) {
   const run::Program known = program ? *program : run::built_in();
-  const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler, vae);
+  const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler, other);
   diffusion::check_clip_options(source, options);
   const diffusion::DrawnParts parts = diffusion::parts_of_drawing(source, options);
   run::check_guidance_ranks(guidance_ranks, parts.guidance);

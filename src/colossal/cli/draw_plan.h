@@ -4,6 +4,7 @@
 
 #include "colossal/cli/model_options.h"
 #include "colossal/diffusion/draw_options.h"
+#include "colossal/diffusion/saved_pipeline.h"
 
 namespace colossal::cli {
 
@@ -14,6 +15,7 @@ namespace colossal::cli {
 /// Errors: ("draw") a preset that draws no pictures; those of diffusion::find_pipeline(), run::check_guidance_ranks(),
 /// run::choose_cluster() and predict::plan_drawing().
 int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion::DrawOptions& options,
-              const std::string& vae, const std::string& cluster, bool as_json, const run::Program* program);
+              const diffusion::OtherParts& other, const std::string& cluster, bool as_json,
+              const run::Program* program);
 
 }  // namespace colossal::cli

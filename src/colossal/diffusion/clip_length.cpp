@@ -27,15 +27,6 @@ ClipLength clip_length(const run::PipelineSource& source, int64_t frames) {
   return {models::pixel_frames(sizes, own), own};
 }
 
-noise::DrawnSize drawn_size(const run::PipelineSource& source, const ops::PictureSize& cells,
-                            const ClipLength& length) {
-  const auto patches = [&](int64_t side) { return (side + source.sizes.patch - 1) / source.sizes.patch; };
-  const auto pixels = [&](int64_t side) { return static_cast<double>(source.factor * side); };
-  return {.pixels = pixels(cells.height) * pixels(cells.width),
-          .frames = length.latents > 0 ? length.latents : 1,
-          .tokens = patches(cells.height) * patches(cells.width)};
-}
-
 void check_clip_options(const run::PipelineSource& source, const DrawOptions& options) {
   const ClipLength length = clip_length(source, options.frames);
   if (length.frames == 0) {

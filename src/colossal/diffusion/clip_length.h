@@ -5,8 +5,6 @@
 #include <cstdint>
 
 #include "colossal/diffusion/draw_options.h"
-#include "colossal/noise/flow_times.h"
-#include "colossal/ops/convolution.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
 namespace colossal::diffusion {
@@ -20,9 +18,6 @@ struct ClipLength {
 /// has none. It reads no weights.
 /// Errors: ("draw") frames for a model of pictures; those of models::latent_frames() and run::find_source().
 ClipLength clip_length(const run::PipelineSource& source, int64_t frames);
-
-/// Returns the size by which a flow shifts its times (noise::automatic_shift()). `cells`: of a frame or a picture.
-noise::DrawnSize drawn_size(const run::PipelineSource& source, const ops::PictureSize& cells, const ClipLength& length);
 
 /// Checks the options of a pipeline of clips, and that one of pictures is given none of clips. Errors ("draw"): frames,
 /// a rate or a last frame of a model of pictures; a mask, a strength or latents' tiles that clips do not have; as many

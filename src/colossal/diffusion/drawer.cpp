@@ -44,11 +44,11 @@ int64_t class_of(const run::PipelineSource& source, const DrawOptions& options) 
 }
 
 /// Returns the options of the sampler, for pictures or frames of these cells.
-run::GivenSampler sampler_of(const run::PipelineSource& source, const DrawOptions& options,
-                             const ops::PictureSize& cells, const ClipLength& length) {
+run::GivenSampler sampler_of(const DrawOptions& options, const ops::PictureSize& cells, const ClipLength& length) {
   run::GivenSampler given = options.given();
   if (length.frames > 0) given.strength = 1;  // the image is a frame
-  given.size = drawn_size(source, cells, length);
+  given.cells = cells;
+  given.frames = std::max<int64_t>(1, length.latents);
   return given;
 }
 
@@ -101,6 +101,10 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
           "negative needs a model that reads a prompt: got one of classes; leave it out");
   require(options.clip_skip == 0 || source.reads_text(), "draw",
           "clip-skip needs a model that reads a prompt: got one of classes; leave it out");
+  require(options.negative.empty() || !source.sizes.told_guidance, "draw",
+          "negative needs a second pass a step, which a model that is told the weight of guidance does not have: got ",
+          options.negative, "; leave it out");
+  run::check_guidance(source, guidance_of(source, options), "draw");
   require(options.negative.empty() || guidance_of(source, options) != 1, "draw",
           "negative needs guidance, which leads away from it: got guidance 1; set another guidance, or leave it out");
   require(!options.tiles || source.has_latents(), "draw",
@@ -111,7 +115,7 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
   class_of(source, options);
   const ops::PictureSize cells = cells_of(source, options);
   const ClipLength length = clip_length(source, options.frames);
-  run::plan_of(source, sampler_of(source, options, cells, length));
+  run::plan_of(source, sampler_of(options, cells, length));
   if (!given.latents.defined()) return;
   std::vector<int64_t> wanted{options.count, source.sizes.channels, cells.height, cells.width};
   if (length.frames > 0) wanted.insert(wanted.begin() + 2, length.latents);
@@ -130,13 +134,13 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
                                      {.prompt = options.prompt,
                                       .negative = options.negative,
                                       .clip_skip = options.clip_skip,
-                                      .is_guided = guidance_of(source_, options) != 1,
+                                      .is_guided = run::has_second_pass(source_, guidance_of(source_, options)),
                                       .fps = options.fps});
   if (request.length.frames > 0)
     read_frames(options, request);
   else
     read_image(options, request);
-  request.plan = run::plan_of(source_, sampler_of(source_, options, request.cells, request.length));
+  request.plan = run::plan_of(source_, sampler_of(options, request.cells, request.length));
   return request;
 }
 
@@ -251,6 +255,7 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
                   .size = request.cells,
                   .frames = request.length.latents,
                   .guidance = guidance_of(source_, options),
+                  .factor = source_.factor,
                   .rescale = options.rescale,
                   .pictures = of_all(request.picture),
                   .mask = of_all(request.mask),
@@ -316,7 +321,8 @@ std::string Drawer::parameters_of(const DrawOptions& options, int64_t seed, cons
 DrawnParts parts_of_drawing(const run::PipelineSource& source, const DrawOptions& options) {
   const ops::PictureSize cells = cells_of(source, options);
   const ClipLength length = clip_length(source, options.frames);
-  return {cells, length, pictures_at_once(cells, length), guidance_of(source, options)};
+  const double guidance = guidance_of(source, options);
+  return {cells, length, pictures_at_once(cells, length), run::has_second_pass(source, guidance) ? guidance : 1};
 }
 
 std::string checksum_of_model(const std::string& from) {

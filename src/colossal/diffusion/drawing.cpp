@@ -62,6 +62,11 @@ class GivenFrames {
   at::Tensor values_, indices_;
 };
 
+/// Returns true if guidance takes a second pass a step.
+bool has_second_pass(const Drawing& drawing, const models::DenoiserSizes& sizes) {
+  return drawing.guidance != 1 && !sizes.told_guidance;
+}
+
 /// Runs the passes of a drawing, with classes or captions and without.
 class Predictor {
  public:
@@ -74,7 +79,7 @@ class Predictor {
         cells_(cells),
         guidance_(noise::guidance_factors(drawing.guidance)),
         rescale_(drawing.rescale),
-        is_guided_(drawing.guidance != 1),
+        is_guided_(has_second_pass(drawing, sizes_)),
         rows_(static_cast<int64_t>(drawing.seeds.size())),
         halves_(drawing.halves && drawing.halves->size() > 1 ? drawing.halves : nullptr),
         beside_(drawing.beside),
@@ -93,6 +98,7 @@ class Predictor {
     const int64_t parts = model.decoding_model().batch_parts;
     all_ = (own.rows() + parts - 1) / parts * parts;
     conditions_ = own.map([this](const tensor::Field& field) { return filled(field.tensor, all_); });
+    tell_numbers(drawing);
   }
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
@@ -119,6 +125,19 @@ class Predictor {
   }
 
  private:
+  at::ScalarType dtype() const { return at::promote_types(model_.parameters().options().dtype, at::kFloat); }
+
+  /// Adds what the model is told besides captions.
+  void tell_numbers(const Drawing& drawing) {
+    using tensor::Dim;
+    const auto height = static_cast<double>(drawing.factor * cells_.at(cells_.size() - 2)),
+               width = static_cast<double>(drawing.factor * cells_.back());
+    const std::vector<double> sizes{height, width, 0, 0, height, width};
+    if (sizes_.sizes > 0)
+      conditions_.add("sizes", {at::tensor(sizes, dtype()).expand({all_, -1}).contiguous(), {Dim::Row, Dim::Other}});
+    if (sizes_.told_guidance) conditions_.add("guidance", {at::full({all_}, drawing.guidance, dtype()), {Dim::Row}});
+  }
+
   /// Throws the error for a prediction that is not finite. On all ranks alike, because the prediction is.
   [[noreturn]] void refuse(const tensor::Batch& batch) const {
     const models::Model& model = model_.decoding_model();
@@ -228,7 +247,8 @@ std::vector<int64_t> checked_cells(const Drawing& drawing, const models::ModelSh
   const auto count = static_cast<int64_t>(drawing.seeds.size());
   const std::vector<int64_t> cells = cells_of_drawing(drawing, sizes);
   require(count > 0, "draw", "a drawing must have a seed for each picture: got none");
-  if (drawing.halves) run::check_guidance_ranks(drawing.halves->size(), drawing.guidance);
+  const bool is_guided = has_second_pass(drawing, sizes);
+  if (drawing.halves) run::check_guidance_ranks(drawing.halves->size(), is_guided ? drawing.guidance : 1);
   if (sizes.text == 0) {
     require(drawing.classes.size() == drawing.seeds.size(), "draw", "each picture must have a class and a seed: got ",
             drawing.classes.size(), " classes and ", count, " seeds");
@@ -237,7 +257,7 @@ std::vector<int64_t> checked_cells(const Drawing& drawing, const models::ModelSh
   }
   const char* const field = models::text_encoder_blocks(shape) > 0 ? "ids" : "text";
   for (const tensor::Batch* told : {&drawing.told, &drawing.untold}) {
-    const bool is_needed = sizes.text > 0 && (told == &drawing.told || drawing.guidance != 1);
+    const bool is_needed = sizes.text > 0 && (told == &drawing.told || is_guided);
     require(told->rows() == (is_needed ? count : 0) && told->find(field).defined() == is_needed, "draw",
             "a model that reads text must have the field `", field, "` for each of ", count,
             " pictures, and only such a model: got ", told->rows(), " rows");

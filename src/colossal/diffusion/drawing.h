@@ -26,12 +26,15 @@ namespace colossal::diffusion {
 struct Drawing {
   std::vector<int64_t> classes{};  ///< the class of each picture; the null class is the one after the last
   /// Of a model that reads text, in place of classes: its fields (models/denoiser.h) for each picture's caption, and
-  /// for the captions that guidance leads away from, with n rows each
+  /// for the captions that guidance leads away from, with n rows each; without `sizes` and `guidance`
   tensor::Batch told{}, untold{};
   std::vector<uint64_t> seeds{};  ///< the seed of each picture
   ops::PictureSize size{};        ///< of the pictures, in cells; zeros = that of the model
   int64_t frames = 0;             ///< of a clip, as the model draws it; 0 = those of the model. Only of clips
-  double guidance = 1;            ///< weight of classifier-free guidance (2207.12598); 1 = none, one pass a step
+  double guidance = 1;            ///< weight of classifier-free guidance (2207.12598); 1 = none, one pass a step. A
+                                  ///< model with DenoiserSizes::told_guidance is told it, and has one pass
+  int64_t factor = 1;             ///< pixels of a side of a cell, for a model with DenoiserSizes::sizes: it is told
+                                  ///< those of the picture, as original size and as target, without a cut
   double rescale = 0;             ///< share of the deviation that guidance changed which is given back (2305.08891)
   at::Tensor start{};             ///< standard normal noise [n, C, h, w]; undefined = drawn from the seeds
   /// Pictures from which drawing begins, [n, C, h, w] as the model draws them, noised as the first step of the plan

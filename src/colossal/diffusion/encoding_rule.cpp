@@ -13,8 +13,10 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/caption_parts.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/latent_samples.h"
+#include "colossal/run/program.h"
 
 namespace colossal::diffusion {
 namespace {
@@ -34,7 +36,14 @@ std::vector<at::Tensor> encoded_rows(distributed::DistributedModel& model, const
 class EncodingRule final : public train::StepRule {
  public:
   /// `pipeline`: without captions, if the model reads none or has its text encoder within it.
-  explicit EncodingRule(run::PipelineSource pipeline) : pipeline_(std::move(pipeline)) {}
+  explicit EncodingRule(run::PipelineSource pipeline) : pipeline_(std::move(pipeline)) {
+    if (!pipeline_.zeros_for_empty) return;
+    for (size_t i = 0; i < pipeline_.captions.size(); ++i) {
+      const models::ModelShape shape = run::find_source(pipeline_.captions[i].encoder, run::built_in()).shape;
+      empty_.push_back(
+          run::caption_ids(run::captions_for(pipeline_.captions[i], pipeline_.sizes.captions[i], shape), "").ids);
+    }
+  }
 
   train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
     return train::update(engine, with_fields(engine, next()));
@@ -82,11 +91,22 @@ class EncodingRule final : public train::StepRule {
         parts.push_back(std::move(read));
       }
       rows.push_back(models::joined_captions(pipeline_.sizes, parts));
+      if (is_empty(batch, i))
+        rows.back() = rows.back().map([](const tensor::Field& field) { return at::zeros_like(field.tensor); });
     }
     return tensor::joined_rows(rows);
   }
 
+  /// Returns true if the model reads zeros for the row, because its caption is empty.
+  bool is_empty(const tensor::Batch& batch, int64_t row) const {
+    for (size_t k = 0; k < empty_.size(); ++k)
+      if (!batch.at(models::caption_part_name(run::kIds, k)).narrow(0, row, 1).to(at::kCPU).equal(empty_[k]))
+        return false;
+    return !empty_.empty();
+  }
+
   run::PipelineSource pipeline_;
+  std::vector<at::Tensor> empty_;  // ids of the empty caption for each encoder; none = it is read as others are
 };
 
 }  // namespace

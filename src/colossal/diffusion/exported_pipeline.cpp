@@ -30,7 +30,12 @@ constexpr int64_t kMaxFileBytes = int64_t{5} << 30;
 
 /// Returns the scheduler that draws as a run on pixels does by default.
 json scheduler_of(const run::DiffusionObjective& objective) {
-  return run::scheduler_json({.keys = objective.keys(), .sampler = objective.pipeline().sampler});
+  const run::PipelineSource& source = objective.pipeline();
+  run::DiffusionKeys keys = objective.keys();
+  const bool is_flow = keys.noise_target() == noise::Target::Flow,
+             is_dynamic = source.sizes.shift == std::string("flux");
+  if (is_flow && keys.shift == "auto" && !is_dynamic) keys.shift = run::shift_text(source.sampler.shift);
+  return run::scheduler_json({.keys = keys, .sampler = source.sampler});
 }
 
 void write_scheduler(const json& config, const std::string& to) {
@@ -44,13 +49,20 @@ bool is_pickle(const fs::path& file) {
   return end == ".bin" || end == ".pt" || end == ".pth" || end == ".ckpt" || end == ".pkl";
 }
 
+/// Returns true for a file of a tokenizer, which may be in the folder of a text encoder.
+bool is_of_tokenizer(const fs::path& file) {
+  const std::string name = file.filename();
+  return file.extension() != ".safetensors" && name != "config.json" && !name.ends_with(".index.json");
+}
+
 /// Copies the files of a part. Weights of an earlier export would be read with those of this one, so they go first.
-void copy_part(const std::string& from, const std::string& to) {
+/// `takes`: returns true for a file that is copied; null = all are.
+void copy_part(const std::string& from, const std::string& to, bool (*takes)(const fs::path&) = nullptr) {
   fs::remove_all(to);
   create_folder(to);
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(from))
-      if (entry.is_regular_file() && !is_pickle(entry.path()))
+      if (entry.is_regular_file() && !is_pickle(entry.path()) && (!takes || takes(entry.path())))
         fs::copy_file(entry.path(), fs::path(to) / entry.path().filename());
   } catch (const fs::filesystem_error& error) {
     throw Error("file", concat("cannot copy ", from, " to ", to, ": ", error.code().message()));
@@ -114,19 +126,23 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
   std::vector<std::string> notices;
   export_denoiser(folder, model, mesh.all(), dtype, [&] {
     const json scheduler = scheduler_of(objective);
+    const std::string class_name = source.sizes.sizes > 0 ? "StableDiffusionXLPipeline" : form.pipeline;
     run::PipelineFolder index{
-        .class_name = form.pipeline,
+        .class_name = class_name,
         .parts = {{.name = form.part, .library = "diffusers", .class_name = form.class_name},
                   {.name = "scheduler", .library = "diffusers", .class_name = scheduler["_class_name"]}},
-        .class_names = objective.class_names()};
+        .class_names = objective.class_names(),
+        .zeros_for_empty = source.zeros_for_empty};
     if (source.has_latents()) index.parts.push_back({"vae", "diffusers", "AutoencoderKL", ""});
     bool has_bytes = false;
     for (size_t i = 0; i < source.captions.size(); ++i) {
-      index.parts.push_back({models::caption_part_name(kTextEncoderPart, i), "transformers", "CLIPTextModel", ""});
-      if (source.captions[i].tokenizer != "bytes")
-        index.parts.push_back({models::caption_part_name("tokenizer", i), "transformers", "CLIPTokenizer", ""});
-      else
-        has_bytes = true;
+      for (const char* stem : {kTextEncoderPart, "tokenizer"}) {
+        const std::string name = models::caption_part_name(stem, i);
+        if (stem == kTextEncoderPart || source.captions[i].tokenizer != "bytes")
+          index.parts.push_back({name, "transformers", run::class_of_part(class_name, name), ""});
+        else
+          has_bytes = true;
+      }
     }
     if (has_bytes)
       notices.push_back(
@@ -139,7 +155,8 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
       const auto& [encoder, tokenizer] = source.captions[i];
       export_part(encoder, text_encoder, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)),
                   mesh.world(), program);
-      if (tokenizer != "bytes") copy_part(tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)));
+      if (tokenizer != "bytes")
+        copy_part(tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)), is_of_tokenizer);
     }
     write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -54,6 +55,9 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
   of_text.adapters = text_adapters_of(source, loading.adapters);
+  require(of_text.adapters.empty() || source.captions.size() == 1, "adapter",
+          "adapters of a text encoder must be put onto a pipeline that has one: got ", source.captions.size(),
+          " text encoders; take adapters of the model that draws alone");
   std::vector<models::TextEncoderSizes> encoders;
   for (size_t i = 0; i < source.captions.size(); ++i) {
     const run::CaptionSource& caption = source.captions[i];
@@ -76,6 +80,13 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   }
   if (!encoders.empty()) run::check_encoders(source, encoders);
   if (!source.vae.empty()) {
+    const bool overflows = source.sizes.sizes > 0 && own.dtype == at::kHalf &&
+                           run::find_source(source.vae, program).shape.part<models::FloatRange>().exceeds_fp16;
+    if (overflows) {
+      own.dtype = at::kFloat;
+      notices_.push_back(concat("the autoencoder ", source.vae,
+                                " computes in fp32, because its numbers overflow in fp16 (force_upcast)"));
+    }
     vae_ = std::make_unique<OwnModel>(source.vae, world, device, own, program);
     const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
     require(sizes.channels == source.sizes.channels, "draw", "the autoencoder ", source.vae, " must have latents of ",
@@ -90,7 +101,8 @@ tensor::Batch PipelineParts::told(const std::string& caption, int64_t clip_skip)
   for (size_t i = 0; i < encoders_.size(); ++i) {
     const Encoder& one = encoders_[i];
     run::CaptionIds tokens = run::caption_ids(one.captions, caption);
-    if (!tokens.warning.empty()) notices_.push_back(std::move(tokens.warning));
+    const bool is_new = std::find(notices_.begin(), notices_.end(), tokens.warning) == notices_.end();
+    if (!tokens.warning.empty() && is_new) notices_.push_back(std::move(tokens.warning));  // encoders lose the same
     const std::unique_ptr<OwnModel> loaded = one.load ? one.load() : nullptr;
     const OwnModel* encoder = loaded ? loaded.get() : one.model.get();
     if (!encoder) return models::told_batch(tokens.ids);

@@ -42,7 +42,8 @@ class PipelineParts {
   /// Loads the parts that the pipeline has. Of OwnLoading::adapters, those that have adapters of a text encoder are
   /// merged into it, and those of PipelineSource::text_adapters. A pipeline of captions without a text encoder is one
   /// whose model has it within it. Communication: none. Errors: those of OwnModel and of captions_for(); ("draw") a
-  /// text encoder or an autoencoder of other sizes than the model needs.
+  /// text encoder or an autoencoder of other sizes than the model needs; ("adapter") adapters of a text encoder for a
+  /// pipeline of several.
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const PartsLoading& loading,
                 const run::Program& program);
 

@@ -70,7 +70,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   int64_t drawn = 0;
   if (source.reads_text()) {
     told = parts.told(prompt, /*clip_skip=*/0);
-    if (source.keys.guidance != 1) untold = parts.told("", /*clip_skip=*/0);
+    if (run::has_second_pass(source, source.keys.guidance)) untold = parts.told("", /*clip_skip=*/0);
   } else {
     if (!prompt.empty()) drawn = drawn_class(prompt, source.class_names, source.sizes.classes);
     title = class_title(drawn, source.class_names);
@@ -86,6 +86,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
     Drawing drawing{.told = repeated(told),
                     .untold = repeated(untold),
                     .guidance = source.keys.guidance,
+                    .factor = source.factor,
                     .stop_requested = [&trainer] { return trainer.stops(); }};
     if (!source.reads_text()) drawing.classes.assign(count, drawn);
     for (int64_t i = 0; i < count; ++i)

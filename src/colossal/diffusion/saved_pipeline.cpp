@@ -28,12 +28,20 @@ bool draws_pictures(const std::string& from, const run::Program& program) {
 }
 
 run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
-                                  const std::string& sampler) {
-  if (run::has_pipeline(from)) return run::pipeline_in_folder(from, program.models, sampler);
-  const auto objective = objective_of_run(from, program, component);
-  run::PipelineSource source = objective->pipeline();
-  source.model = from;
-  if (objective->trains_text_encoder()) source.text_adapters = from;
+                                  const std::string& sampler, const OtherParts& other) {
+  const bool is_pipeline = run::has_pipeline(from), is_replaced = !other.vae.empty() || !other.text_encoder.empty();
+  if (!is_pipeline && !run::is_run(from) && is_replaced)
+    return run::pipeline_of_model(from, other.vae, other.text_encoder);
+  run::PipelineSource source;
+  if (is_pipeline) {
+    source = run::pipeline_in_folder(from, program.models, sampler);
+  } else {
+    const auto objective = objective_of_run(from, program, component);
+    source = objective->pipeline();
+    source.model = from;
+    if (objective->trains_text_encoder()) source.text_adapters = from;
+  }
+  run::replace_parts(source, other.vae, other.text_encoder);
   return source;
 }
 

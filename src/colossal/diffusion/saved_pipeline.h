@@ -11,6 +11,11 @@
 
 namespace colossal::diffusion {
 
+/// Parts that replace those of a pipeline, as [vae] from and [text_encoder] from of a run; empty = they stay.
+struct OtherParts {
+  std::string vae{}, text_encoder{};
+};
+
 /// Returns the objective of the run in `folder`, as its config has it. It reads no weights. Errors (`component`): no
 /// run folder; a run whose model does not draw pictures. Errors of run::resolve_model().
 std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::string& folder, const run::Program& program,
@@ -20,9 +25,11 @@ std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::strin
 /// no weights. Errors: those of run::task_of() for a run.
 bool draws_pictures(const std::string& from, const run::Program& program);
 
-/// Finds the pipeline of a run folder, or of a folder of diffusers. `sampler`: as for run::pipeline_in_folder(). It
-/// reads no weights. Errors: those of objective_of_run() and run::pipeline_in_folder().
+/// Finds the pipeline of a run folder, or of a folder of diffusers; with `other` parts also that of a model alone, such
+/// as the folder of a transformer (run::pipeline_of_model()). `sampler`: as for run::pipeline_in_folder(). It reads no
+/// weights. Errors: those of objective_of_run(), run::pipeline_in_folder(), run::pipeline_of_model() and
+/// run::replace_parts().
 run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
-                                  const std::string& sampler = "");
+                                  const std::string& sampler = "", const OtherParts& other = {});
 
 }  // namespace colossal::diffusion

@@ -24,6 +24,7 @@ std::vector<DescribedTable> built_in_tables() {
           {kValue, ValueKeys{}, "ppo: the model of values"},
           {kDiffusion, DiffusionKeys{}, "models that draw pictures: noise levels, target and weights of the loss"},
           {kVae, VaeKeys{}, "what turns the pictures of a model that draws into latents and back"},
+          {kTextEncoder, TextEncoderKeys{}, "what reads the captions of a model that draws"},
           {kReconstruction, ReconstructionKeys{}, "models that encode and decode pictures: weights of the loss"},
           {kDiscriminator, DiscriminatorKeys{}, "reconstruction.gan: the model that judges reconstructions"}};
 }

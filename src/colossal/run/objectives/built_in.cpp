@@ -31,7 +31,7 @@ Objectives built_in_objectives() {
        .complete = complete_alignment,
        .models = alignment_models},
       {.name = "diffusion",
-       .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}},
+       .tables = {{kDiffusion, DiffusionKeys{}}, {kVae, VaeKeys{}}, {kTextEncoder, TextEncoderKeys{}}},
        .make = make_diffusion,
        .complete = complete_diffusion,
        .models = diffusion_encoders},

@@ -78,6 +78,12 @@ void VaeKeys::fields(Fields& f) {
          "works on pixels in [-1, 1]; empty = that of model.from or of the preset");
 }
 
+void TextEncoderKeys::fields(Fields& f) {
+  f.text("from", from,
+         "text encoder that reads captions, for models whose folder holds none: a folder of transformers with its "
+         "tokenizer, or a pipeline, whose text encoders all are taken; empty = those of model.from or of the preset");
+}
+
 void DrawnDataKeys::fields(Fields& f) {
   f.integers("size", size, "pixels", "width and height of pictures; empty = those of the model", 1, 65535);
   f.integer("buckets", buckets, "pixels",

@@ -18,7 +18,7 @@
 namespace colossal::run {
 
 /// Names of the tables.
-inline constexpr char kDiffusion[] = "diffusion", kVae[] = "vae";
+inline constexpr char kDiffusion[] = "diffusion", kVae[] = "vae", kTextEncoder[] = "text_encoder";
 
 /// Shares of the rows of clips in which some frames are given: they stay clean and leave the loss, so that the model
 /// learns to continue clips.
@@ -61,6 +61,13 @@ struct VaeKeys {
   std::string from;  ///< a folder, a run or a preset; empty = that of the model; "none" = pixels
   void fields(Fields& f);
   bool operator==(const VaeKeys&) const = default;
+};
+
+/// The table [text_encoder].
+struct TextEncoderKeys {
+  std::string from;  ///< a folder, a run, a preset or a pipeline; empty = those of the model
+  void fields(Fields& f);
+  bool operator==(const TextEncoderKeys&) const = default;
 };
 
 /// The keys of [data] for pictures that a model learns to draw.

@@ -111,6 +111,9 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
 
 models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) const {
   if (!trains_text_encoder_ || !pipeline_.reads_text()) return shape;
+  require(pipeline_.captions.size() == 1 && pipeline_.sizes.pooled == 0, "adapter",
+          "adapter.text_encoder needs a model that reads the states of one text encoder: got ",
+          pipeline_.captions.size(), "; leave it out, and only the model that draws learns");
   return models::with_text_encoder(std::move(shape), find_source(pipeline_.captions.front().encoder, built_in()).shape);
 }
 
@@ -363,7 +366,13 @@ std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTabl
             pipeline.seed, ": got ", config.training.seed, "; set data.latents = \"auto\"");
     encoders.push_back({.name = name, .axes = std::vector<std::string>(), .from = from});
   };
-  if (pipeline.has_latents()) add(kVae, pipeline.vae);
+  if (pipeline.has_latents()) {
+    const bool overflows = config.precision.mode == "fp16" && pipeline.sizes.sizes > 0 &&
+                           find_source(pipeline.vae, built_in()).shape.part<models::FloatRange>().exceeds_fp16;
+    require(!overflows, "data", "latents = \"none\" needs an autoencoder whose numbers fit fp16: got that of SDXL, ",
+            pipeline.vae, "; set data.latents = \"auto\", which encodes in fp32, or precision.mode = \"bf16\"");
+    add(kVae, pipeline.vae);
+  }
   if (pipeline.reads_text() && !trains_text_encoder(config))
     for (size_t i = 0; i < pipeline.captions.size(); ++i)
       add(models::caption_part_name(kTextEncoderPart, i), pipeline.captions[i].encoder);

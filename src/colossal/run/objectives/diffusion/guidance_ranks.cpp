@@ -13,8 +13,10 @@ std::vector<comm::Mesh::Axis> axes_with_guidance(const distributed::ParallelConf
 }
 
 void check_guidance_ranks(int64_t ranks, double guidance) {
-  require(ranks == 1 || guidance != 1, "draw", "parallel.guidance must be 1 without guidance, which has one pass: got ",
-          ranks, "; set guidance to another weight than 1, or leave parallel.guidance out");
+  require(
+      ranks == 1 || guidance != 1, "draw",
+      "parallel.guidance must be 1 for one pass a step, without guidance or by a model that is told its weight: got ",
+      ranks, "; leave parallel.guidance out");
 }
 
 at::Tensor gathered_halves(const at::Tensor& own, comm::Group& halves) {

@@ -23,7 +23,7 @@ constexpr const char* kGuidanceAxis = "guidance";
 std::vector<comm::Mesh::Axis> axes_with_guidance(const distributed::ParallelConfig& layout, int64_t guidance);
 
 /// Checks that a drawing with the weight `guidance` has a pass for each of `ranks` ranks. Errors ("draw"): two ranks
-/// with guidance 1, which is one pass.
+/// with guidance 1, which is one pass. The caller gives 1 for a model that is told the weight.
 void check_guidance_ranks(int64_t ranks, double guidance);
 
 /// Returns the predictions of both ranks, [2 n, C, h, w], those of rank 0 first; `own` [n, C, h, w] are this rank's.

@@ -82,8 +82,9 @@ std::vector<std::string> caption_warnings(const PipelineSource& pipeline, const 
   std::vector<std::string> warnings;
   int64_t more = 0;
   for (size_t i = 0; i < pipeline.captions.size(); ++i) {
+    const CaptionSource& source = pipeline.captions[i];
     const text::Captions tokens =
-        text::make_captions(pipeline.captions[i].tokenizer, pipeline.sizes.captions[i].tokens);
+        captions_for(source, pipeline.sizes.captions[i], find_source(source.encoder, built_in()).shape);
     for (const std::string& caption : captions) {
       std::string warning = tokens.warning(tokens(caption));
       if (warning.empty()) continue;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
@@ -10,6 +12,7 @@
 #include "colossal/base/pipeline_parts.h"
 #include "colossal/base/suggest.h"
 #include "colossal/checkpoint/ldm/file.h"
+#include "colossal/models/caption_parts.h"
 
 namespace colossal::run {
 namespace {
@@ -22,36 +25,56 @@ constexpr char kPipeline[] = "pipeline", kIndexFile[] = "model_index.json", kLab
 /// A class of pipelines, with the names of its parts.
 struct PipelineRow {
   const char* class_name;
-  Names parts;
-  Names unread;  // parts that are not read
-  Names keys;    // further keys of model_index.json
+  const char* denoiser;  // class of the part that denoises
+  Names encoders;        // classes of the text encoders
+  Names unread;          // parts that are not read
+  Names keys;            // further keys of model_index.json
 };
 
+constexpr char kClip[] = "CLIPTextModel", kProjectedClip[] = "CLIPTextModelWithProjection", kT5[] = "T5EncoderModel",
+               kUnet[] = "UNet2DConditionModel", kZeros[] = "force_zeros_for_empty_prompt",
+               kAesthetics[] = "requires_aesthetics_score";
+
 const std::vector<PipelineRow>& pipeline_rows() {
-  static const Names parts{"unet", "vae", kTextEncoderPart, "tokenizer", "scheduler"},
-      unread{"safety_checker", "feature_extractor", "image_encoder"}, keys{"requires_safety_checker"};
-  static const std::vector<PipelineRow> rows{{"StableDiffusionPipeline", parts, unread, keys},
-                                             {"StableDiffusionImg2ImgPipeline", parts, unread, keys},
-                                             {"StableDiffusionInpaintPipeline", parts, unread, keys},
-                                             {"DiTPipeline", {"transformer", "vae", "scheduler"}, {}, {kLabels}}};
+  static const Names unread{"safety_checker", "feature_extractor", "image_encoder"}, keys{"requires_safety_checker"},
+      of_image{"feature_extractor", "image_encoder"}, of_xl{kZeros}, with_score{kZeros, kAesthetics},
+      xl{kClip, kProjectedClip};
+  static const std::vector<PipelineRow> rows{
+      {"StableDiffusionPipeline", kUnet, {kClip}, unread, keys},
+      {"StableDiffusionImg2ImgPipeline", kUnet, {kClip}, unread, keys},
+      {"StableDiffusionInpaintPipeline", kUnet, {kClip}, unread, keys},
+      {"StableDiffusionXLPipeline", kUnet, xl, of_image, of_xl},
+      {"StableDiffusionXLImg2ImgPipeline", kUnet, xl, of_image, with_score},
+      {"StableDiffusionXLInpaintPipeline", kUnet, xl, of_image, with_score},
+      {"StableDiffusion3Pipeline", "SD3Transformer2DModel", {kProjectedClip, kProjectedClip, kT5}, of_image, {}},
+      {"FluxPipeline", "FluxTransformer2DModel", {kClip, kT5}, of_image, {}},
+      {"DiTPipeline", "DiTTransformer2DModel", {}, {}, {kLabels}}};
   return rows;
 }
 
-/// The classes that a part may have; a scheduler may have any.
-struct PartRow {
-  const char* name;
+std::string denoiser_name(const PipelineRow& row) {
+  return row.denoiser == std::string_view(kUnet) ? kUnetPart : kTransformerPart;
+}
+
+/// The library of a part and the classes that it may have, the usual one first; a scheduler may have any.
+struct PartClasses {
   const char* library;
   Names classes;
 };
 
-const PartRow& part_row(const std::string& name) {
-  static const std::vector<PartRow> rows{{"unet", "diffusers", {"UNet2DConditionModel"}},
-                                         {"transformer", "diffusers", {"DiTTransformer2DModel"}},
-                                         {"vae", "diffusers", {"AutoencoderKL"}},
-                                         {kTextEncoderPart, "transformers", {"CLIPTextModel"}},
-                                         {"tokenizer", "transformers", {"CLIPTokenizer", "CLIPTokenizerFast"}},
-                                         {"scheduler", "diffusers", {}}};
-  return *std::find_if(rows.begin(), rows.end(), [&](const PartRow& row) { return name == row.name; });
+/// Returns those of each part, by its name.
+std::map<std::string, PartClasses> part_classes(const PipelineRow& row) {
+  std::map<std::string, PartClasses> parts{{denoiser_name(row), {"diffusers", {row.denoiser}}},
+                                           {kVaePart, {"diffusers", {"AutoencoderKL"}}},
+                                           {kSchedulerPart, {"diffusers", {}}}};
+  for (size_t i = 0; i < row.encoders.size(); ++i) {
+    parts[models::caption_part_name(kTextEncoderPart, i)] = {"transformers", {row.encoders[i]}};
+    const std::string kind = row.encoders[i] == kT5 ? "T5Tokenizer" : "CLIPTokenizer";
+    const std::string other = kind + "Fast";
+    parts[models::caption_part_name("tokenizer", i)] = {
+        "transformers", row.encoders[i] == kT5 ? Names{other, kind} : Names{kind, other}};
+  }
+  return parts;
 }
 
 bool has_name(const Names& names, const std::string& name) {
@@ -77,8 +100,7 @@ PipelinePart read_part(const std::string& path, const std::string& name, const j
   return {.name = name, .library = value[0], .class_name = value[1], .folder = concat(path, "/", name)};
 }
 
-void check_part(const PipelinePart& part, const std::string& path) {
-  const PartRow& row = part_row(part.name);
+void check_part(const PipelinePart& part, const PartClasses& row, const std::string& path) {
   const std::string where = concat(path, "/", kIndexFile, ": ", part.name);
   require(row.classes.empty() || has_name(row.classes, part.class_name), kPipeline, where, " must be of the class ",
           join(row.classes, " or "), ": got ", printable(part.class_name), did_you_mean(part.class_name, row.classes));
@@ -107,26 +129,50 @@ std::string notice_of_unread(const PipelinePart& part, const std::string& path) 
   return concat(path, ": ", part.name, " is not read: no safety checker looks at the pictures");
 }
 
+/// Returns the class of the pipeline that a makers' single file has.
+std::string class_of_file(const std::string& path) {
+  const bool is_xl = checkpoint::has_ldm_part({path, models::caption_part_name(kTextEncoderPart, 1)});
+  const int64_t inputs = checkpoint::ldm_config({path, kUnetPart}).at("in_channels");
+  const bool paints = inputs == 9;  // with a mask and the masked picture
+  return concat("StableDiffusion", is_xl ? "XL" : "", paints ? "Inpaint" : "", "Pipeline");
+}
+
 /// Returns the parts of a makers' single file.
 PipelineFolder parts_of_file(const std::string& path) {
-  PipelineFolder pipeline{.path = path, .class_name = "StableDiffusionPipeline"};
-  const int64_t inputs = checkpoint::ldm_config({path, "unet"}).at("in_channels");
-  if (inputs == 9) pipeline.class_name = "StableDiffusionInpaintPipeline";  // with a mask and the masked picture
-  for (const char* name : {"unet", "vae", kTextEncoderPart}) {
-    const PartRow& row = part_row(name);
-    if (checkpoint::has_ldm_part({path, name}))
-      pipeline.parts.push_back({name, row.library, row.classes.front(), concat(path, "/", name)});
+  PipelineFolder pipeline{.path = path, .class_name = class_of_file(path)};
+  const PipelineRow& row = pipeline_row(pipeline.class_name, path);
+  pipeline.zeros_for_empty = has_name(row.keys, kZeros);
+  for (const auto& [name, classes] : part_classes(row))
+    if (!classes.classes.empty() && !name.starts_with("tokenizer") && checkpoint::has_ldm_part({path, name}))
+      pipeline.parts.push_back({name, classes.library, classes.classes.front(), concat(path, "/", name)});
+  const auto scheduler = checkpoint::ldm_config({path, kSchedulerPart}).at("_class_name").get<std::string>();
+  pipeline.parts.push_back({kSchedulerPart, "diffusers", scheduler, concat(path, "/", kSchedulerPart)});
+  for (size_t i = 0; i < row.encoders.size(); ++i) {
+    if (!pipeline.find(models::caption_part_name(kTextEncoderPart, i))) continue;
+    const std::string name = models::caption_part_name("tokenizer", i);
+    const std::filesystem::path tokenizer = std::filesystem::path(path).parent_path() / name;
+    std::error_code ignored;
+    require(std::filesystem::is_directory(tokenizer, ignored), kPipeline, path,
+            " has no tokenizer, so there must be a folder ", tokenizer.string(),
+            " with that of its text encoder: got none; copy it from a folder of Stable Diffusion of the same version");
+    pipeline.parts.push_back({name, "transformers", "CLIPTokenizer", tokenizer.string()});
   }
-  const auto scheduler = checkpoint::ldm_config({path, "scheduler"}).at("_class_name").get<std::string>();
-  pipeline.parts.push_back({"scheduler", "diffusers", scheduler, path + "/scheduler"});
-  const std::filesystem::path tokenizer = std::filesystem::path(path).parent_path() / "tokenizer";
-  std::error_code ignored;
-  require(!pipeline.find(kTextEncoderPart) || std::filesystem::is_directory(tokenizer, ignored), kPipeline, path,
-          " has no tokenizer, so there must be a folder ", tokenizer.string(),
-          " with that of its text encoder: got none; copy it from a folder of Stable Diffusion of the same version");
-  if (pipeline.find(kTextEncoderPart))
-    pipeline.parts.push_back({"tokenizer", "transformers", "CLIPTokenizer", tokenizer.string()});
   return pipeline;
+}
+
+/// Reads the keys about the pipeline itself.
+void read_keys(const json& index, const PipelineRow& row, const std::string& file, PipelineFolder& pipeline) {
+  if (has_name(row.keys, kLabels) && index.contains(kLabels))
+    pipeline.class_names = class_names_in(index[kLabels], file);
+  const auto flag = [&](const char* key, bool otherwise) {
+    if (!has_name(row.keys, key) || !index.contains(key)) return otherwise;
+    require(index[key].is_boolean(), kPipeline, file, ": ", key, " must be true or false: got ",
+            printable(index[key].dump()));
+    return index[key].get<bool>();
+  };
+  pipeline.zeros_for_empty = flag(kZeros, has_name(row.keys, kZeros));
+  require(!flag(kAesthetics, false), kPipeline, file, ": ", kAesthetics,
+          " must be false: got true, of a model that is told a score of beauty, which is not known here");
 }
 
 }  // namespace
@@ -144,9 +190,7 @@ const PipelinePart& PipelineFolder::at(const std::string& name) const {
   return *found;
 }
 
-const PipelinePart& PipelineFolder::denoiser() const {
-  return at(has_name(pipeline_row(class_name, path).parts, "unet") ? "unet" : "transformer");
-}
+const PipelinePart& PipelineFolder::denoiser() const { return at(denoiser_name(pipeline_row(class_name, path))); }
 
 std::vector<std::string> pipeline_names() {
   Names names;
@@ -163,10 +207,12 @@ PipelineFolder read_pipeline(const std::string& path) {
           join(pipeline_names()));
   const PipelineRow& row = pipeline_row(named->get<std::string>(), file);
   PipelineFolder pipeline{.path = path, .class_name = row.class_name};
+  const std::map<std::string, PartClasses> parts = part_classes(row);
+  Names known;
+  for (const auto& [name, classes] : parts) known.push_back(name);
+  known.insert(known.end(), row.unread.begin(), row.unread.end());
   for (const auto& [key, value] : index.items()) {
     if (key.starts_with('_') || has_name(row.keys, key)) continue;
-    Names known = row.parts;
-    known.insert(known.end(), row.unread.begin(), row.unread.end());
     PipelinePart part = has_name(known, key) ? read_part(path, key, value) : PipelinePart{};
     require(!part.name.empty() || value == json::array({nullptr, nullptr}), kPipeline, file, ": a ", row.class_name,
             " has the parts ", join(known), ": got ", printable(key), did_you_mean(key, known));
@@ -175,22 +221,31 @@ PipelineFolder read_pipeline(const std::string& path) {
       pipeline.notices.push_back(notice_of_unread(part, path));
       continue;
     }
-    check_part(part, path);
+    check_part(part, parts.at(key), path);
     pipeline.parts.push_back(std::move(part));
   }
-  if (has_name(row.keys, kLabels) && index.contains(kLabels))
-    pipeline.class_names = class_names_in(index[kLabels], file);
+  read_keys(index, row, file, pipeline);
   return pipeline;
+}
+
+std::string class_of_part(const std::string& pipeline, const std::string& part) {
+  const std::map<std::string, PartClasses> parts = part_classes(pipeline_row(pipeline, kIndexFile));
+  const auto found = parts.find(part);
+  require(found != parts.end() && !found->second.classes.empty(), kPipeline, "a ", pipeline, " must have the part ",
+          part, ", of one class: got none");
+  return found->second.classes.front();
 }
 
 json index_of(const PipelineFolder& pipeline) {
   const PipelineRow& row = pipeline_row(pipeline.class_name, kIndexFile);
   json index{{"_class_name", pipeline.class_name}, {"_diffusers_version", "0.42.1"}};
-  for (const Names* names : {&row.parts, &row.unread})
-    for (const std::string& name : *names) {
-      const PipelinePart* part = pipeline.find(name);
-      index[name] = part ? json::array({part->library, part->class_name}) : json::array({nullptr, nullptr});
-    }
+  Names names = row.unread;
+  for (const auto& [name, classes] : part_classes(row)) names.push_back(name);
+  for (const std::string& name : names) {
+    const PipelinePart* part = pipeline.find(name);
+    index[name] = part ? json::array({part->library, part->class_name}) : json::array({nullptr, nullptr});
+  }
+  if (has_name(row.keys, kZeros)) index[kZeros] = pipeline.zeros_for_empty;
   if (has_name(row.keys, "requires_safety_checker")) index["requires_safety_checker"] = false;
   for (size_t i = 0; i < pipeline.class_names.size(); ++i) index[kLabels][std::to_string(i)] = pipeline.class_names[i];
   return index;

@@ -18,7 +18,9 @@ namespace colossal::run {
 
 /// A part of a pipeline that is read.
 struct PipelinePart {
-  std::string name{};        ///< "unet", "transformer", "vae", "text_encoder", "tokenizer" or "scheduler"
+  /// "unet", "transformer", "vae", "text_encoder", "tokenizer" or "scheduler"; of further text encoders
+  /// "text_encoder_2", "tokenizer_2" and so on
+  std::string name{};
   std::string library{};     ///< "diffusers" or "transformers"
   std::string class_name{};  ///< such as "UNet2DConditionModel"
   std::string folder{};      ///< its folder, with the path of the pipeline
@@ -30,6 +32,7 @@ struct PipelineFolder {
   std::vector<PipelinePart> parts{};       ///< without the parts that are null in model_index.json
   std::vector<std::string> class_names{};  ///< of a DiTPipeline with id2label: the name of each class, in order
   std::vector<std::string> notices{};      ///< a line for the user about each part that is not read
+  bool zeros_for_empty = false;            ///< of SDXL: force_zeros_for_empty_prompt
 
   /// Returns the part of that name; null = the pipeline has none.
   const PipelinePart* find(const std::string& name) const;
@@ -39,17 +42,23 @@ struct PipelineFolder {
   const PipelinePart& denoiser() const;
 };
 
-/// Returns the classes of pipelines that are read: text to picture, from a picture, inpainting, and DiT's.
+/// Returns the classes of pipelines that are read: text to picture, from a picture and inpainting of Stable Diffusion
+/// 1, 2 and XL, text to picture of Stable Diffusion 3 and FLUX, and DiT's.
 std::vector<std::string> pipeline_names();
 
 /// Reads model_index.json of a pipeline, or finds the parts of a makers' single file (checkpoint/ldm/file.h), beside
-/// which the folder `tokenizer` must be, because the file has none. In a folder it checks that the folder of each part
+/// which the folder `tokenizer`, and of SDXL `tokenizer_2`, must be, because the file has none. In a folder it checks that the folder of each part
 /// is there. No other file is read. The class of a scheduler is not checked (diffusion/scheduler_config.h). A safety
 /// checker and what belongs to it, and the image encoder of IP adapters, are left out with a notice: they change no
 /// picture of a prompt.
 /// Errors ("pipeline"): no model_index.json; a class of pipeline or part that is not known, with the nearest; a part
-/// that pipelines of this class do not have; a part whose folder is missing; names of classes that do not count from 0.
+/// that pipelines of this class do not have; a part whose folder is missing; names of classes that do not count from 0;
+/// a model that is told a score of beauty (the refiner of SDXL).
 PipelineFolder read_pipeline(const std::string& path);
+
+/// Returns the usual class of a part in pipelines of a class: class_of_part("FluxPipeline", "text_encoder_2") is
+/// "T5EncoderModel". Errors ("pipeline"): an unknown class of pipelines; a part that they do not have.
+std::string class_of_part(const std::string& pipeline, const std::string& part);
 
 /// Returns the model_index.json of a pipeline. Parts that pipelines of its class have, and that `pipeline` lacks, are
 /// null. Errors ("pipeline"): an unknown class, with the nearest.

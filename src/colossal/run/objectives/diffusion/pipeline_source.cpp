@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
@@ -16,15 +19,29 @@
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/text_encoder.h"
+#include "colossal/noise/flow_times.h"
 #include "colossal/run/data.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/pipeline_folder.h"
 #include "colossal/run/objectives/diffusion/scheduler_config.h"
 #include "colossal/run/stored_config.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
 namespace {
+
+/// Returns a pipeline without text encoders and autoencoder, with the noise of the model's family.
+PipelineSource without_parts(const models::DenoiserSizes& sizes) {
+  PipelineSource source{.captions = std::vector<CaptionSource>(sizes.captions.size()),
+                        .zeros_for_empty = sizes.sizes > 0,  // SDXL
+                        .sizes = sizes};
+  source.keys.target = sizes.target;
+  source.keys.schedule = sizes.schedule;
+  source.keys.guidance = sizes.guidance;
+  source.sampler.sampler = "";  // ddim, or flow
+  return source;
+}
 
 /// Returns the parts of what training starts from; those of presets if that has none.
 PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes) {
@@ -43,23 +60,99 @@ PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes
     if (const auto* objective = dynamic_cast<const DiffusionObjective*>(model.objective.objective.get()))
       return objective->pipeline();
   }
-  PipelineSource source{.vae = sizes.vae, .seed = static_cast<uint64_t>(config.training.seed)};
-  for (const models::CaptionPart& part : sizes.captions) source.captions.push_back({part.preset, "bytes"});
-  source.keys.target = sizes.target;
-  source.keys.schedule = sizes.schedule;
-  source.keys.guidance = sizes.guidance;
-  source.sampler.sampler = "";  // ddim, or flow
+  PipelineSource source = without_parts(sizes);
+  source.vae = sizes.vae;
+  source.seed = static_cast<uint64_t>(config.training.seed);
+  for (size_t i = 0; i < sizes.captions.size(); ++i) source.captions[i] = {sizes.captions[i].preset, "bytes"};
   return source;
+}
+
+/// Returns the shift of times for pictures or clips of a size.
+double shift_of(const PipelineSource& source, const GivenSampler& given) {
+  const models::DenoiserSizes& sizes = source.sizes;
+  const ops::PictureSize cells = given.cells.pixels() > 0 ? given.cells : ops::PictureSize{sizes.height, sizes.width};
+  const auto patches = [&](int64_t side) { return (side + sizes.patch - 1) / sizes.patch; };
+  const noise::DrawnSize drawn{.pixels = static_cast<double>(source.factor * source.factor * cells.pixels()),
+                               .frames = given.frames,
+                               .tokens = patches(cells.height) * patches(cells.width)};
+  return source.keys.flow(noise::automatic_shift(sizes.shift, drawn)).shift;
 }
 
 /// Sets the sampler that draws if nobody names one.
 void set_sampler(PipelineSource& source) {
   const bool is_flow = source.keys.noise_target() == noise::Target::Flow;
-  if (source.sampler.sampler.empty() || is_flow != (source.sampler.sampler == "flow"))
+  if (source.sampler.sampler.empty() || is_flow != (source.sampler.sampler == "flow")) {
     source.sampler = {.sampler = is_flow ? "flow" : "ddim"};
-  if (is_flow) source.sampler.shift = source.keys.flow().shift;
+    if (is_flow) source.sampler.spacing = noise::automatic_spacing(source.sizes.shift);
+  }
+  if (is_flow) source.sampler.shift = shift_of(source, {});
   source.sampler.target = source.keys.noise_target();
   if (!source.has_latents()) source.sampler.clip = 1;  // pixels are in [-1, 1]
+}
+
+/// Returns the tokenizer of a text encoder: in its folder, or beside it as in a pipeline.
+std::string tokenizer_of_encoder(const std::string& encoder, const ModelSource& source) {
+  if (source.is_preset) return "bytes";
+  if (text::has_tokenizer(encoder)) return encoder;
+  const std::filesystem::path folder = std::filesystem::path(encoder).lexically_normal();
+  const std::string own = folder.has_filename() ? folder.filename() : folder.parent_path().filename(),
+                    stem = kTextEncoderPart;
+  const std::string beside = own.starts_with(stem) ? concat("tokenizer", own.substr(stem.size())) : "tokenizer";
+  const std::string found = ((folder.has_filename() ? folder : folder.parent_path()).parent_path() / beside).string();
+  require(text::has_tokenizer(found), "text encoder", encoder, " must have its tokenizer in it, or in the folder ",
+          found, ": got none; copy it there");
+  return found;
+}
+
+/// Sets the text encoders, with their tokenizers, to those of a pipeline.
+void take_encoders(PipelineSource& source, const PipelineFolder& folder) {
+  models::DenoiserSizes& sizes = source.sizes;
+  source.captions.clear();
+  for (size_t i = 0; i < sizes.captions.size(); ++i) {
+    const std::string encoder = models::caption_part_name(kTextEncoderPart, i),
+                      tokenizer = models::caption_part_name("tokenizer", i);
+    // Stable Diffusion 3 reads zeros in place of the states of T5.
+    if (sizes.captions[i].is_after && !folder.find(encoder) && i + 1 == sizes.captions.size()) {
+      sizes.zero_tokens = static_cast<int32_t>(sizes.captions[i].tokens);
+      sizes.captions.pop_back();
+      return;
+    }
+    source.captions.push_back({folder.at(encoder).folder, folder.at(tokenizer).folder});
+  }
+}
+
+void set_text_encoders(PipelineSource& source, const std::string& from) {
+  require(source.reads_text(), "text encoder", "from = ", from,
+          " needs a model that reads captions: got one of classes");
+  if (has_pipeline(from)) return take_encoders(source, read_pipeline(from));
+  if (models::DenoiserSizes& sizes = source.sizes; sizes.zero_tokens > 0) {  // the encoder that the folder lacks
+    sizes.captions.push_back({.tokens = std::exchange(sizes.zero_tokens, 0), .is_after = true});
+    source.captions.emplace_back();
+  }
+  size_t place = 0, lacking = 0;
+  for (size_t i = 0; i < source.captions.size(); ++i)
+    if (source.captions[i].encoder.empty()) ++lacking, place = i;
+  require(source.captions.size() == 1 || lacking == 1, "text encoder",
+          "from must be a pipeline for a model that reads ", source.captions.size(), " text encoders: got ", from,
+          "; name a folder with model_index.json that has them");
+  source.captions[place] = {from, tokenizer_of_encoder(from, find_source(from, built_in()))};
+}
+
+/// Checks that each text encoder is known and gives what the model reads.
+void check_found_encoders(const PipelineSource& source) {
+  std::vector<models::TextEncoderSizes> encoders;
+  for (const CaptionSource& one : source.captions)
+    encoders.push_back(models::text_encoder_of(find_source(one.encoder, built_in()).shape));
+  check_encoders(source, encoders);
+}
+
+void require_encoders(const PipelineSource& source) {
+  const auto has_no_name = [](const CaptionSource& one) { return one.encoder.empty(); };
+  require(!source.reads_text() ||
+              (!source.captions.empty() && std::none_of(source.captions.begin(), source.captions.end(), has_no_name)),
+          "model",
+          "text must be the features of a text encoder, 64 (clip-text-tiny), 768 (clip-l) or 1024 (open-clip-h): got ",
+          source.sizes.text, "; set model.text, text_encoder.from, or model.from to a pipeline that has its encoder");
 }
 
 }  // namespace
@@ -79,6 +172,11 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
                         .class_names = folder.class_names,
                         .notices = folder.notices};
   source.keys.guidance = source.sizes.guidance;
+  if (source.keys.schedule.empty()) source.keys.schedule = source.sizes.schedule;  // a flow has none
+  require(source.keys.noise_target() != noise::Target::Flow || source.keys.shift != "auto" ||
+              source.sizes.shift == std::string_view("flux"),
+          "scheduler", "use_dynamic_shifting must be false for a pipeline that is not FLUX dev: got true in ", path,
+          "; set shift in its scheduler_config.json");
   const PipelinePart* vae = folder.find("vae");
   require(vae != nullptr || source.sizes.channels == 3, "model", "the pipeline ", path,
           " must have a vae, because its model draws latents of ", source.sizes.channels, " channels: got none");
@@ -90,9 +188,8 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
     source.factor = sizes.factor;
   }
   if (!source.reads_text()) return source;
-  for (size_t i = 0; i < source.sizes.captions.size(); ++i)
-    source.captions.push_back({folder.at(models::caption_part_name(kTextEncoderPart, i)).folder,
-                               folder.at(models::caption_part_name("tokenizer", i)).folder});
+  source.zeros_for_empty = folder.zeros_for_empty;
+  take_encoders(source, folder);
   std::vector<models::TextEncoderSizes> encoders;
   for (const CaptionSource& one : source.captions) encoders.push_back(models::text_encoder_of(shape_in(one.encoder)));
   try {
@@ -130,22 +227,59 @@ PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, co
   const models::DenoiserSizes sizes = models::denoiser_of(shape);
   PipelineSource source = parts_of(config, sizes);
   source.model.clear();
-  source.sizes = sizes;
+  const models::DenoiserSizes of_parts = std::exchange(source.sizes, sizes);
+  source.sizes.captions.resize(std::min(sizes.captions.size(), source.captions.size()));  // a folder may lack the last
+  source.sizes.zero_tokens = of_parts.zero_tokens;
   source.class_names = shape.task().class_names;
-  require(sizes.pooled == 0, "model",
-          "a model that also reads one state of a whole caption, as SDXL, Stable Diffusion 3 and FLUX do, must have a "
-          "text encoder that gives it, and none is known here: got one that reads ",
-          sizes.pooled, " features of it; take another model, or convert its weights with `colossal export`");
-  const auto has_no_name = [](const CaptionSource& one) { return one.encoder.empty(); };
-  require(!source.reads_text() ||
-              (!source.captions.empty() && std::none_of(source.captions.begin(), source.captions.end(), has_no_name)),
-          "model",
-          "text must be the features of a text encoder, 64 (clip-text-tiny), 768 (clip-l) or 1024 (open-clip-h): got ",
-          sizes.text, "; set model.text, or model.from to a pipeline that has its encoder");
+  const std::string& encoder = tables.as<TextEncoderKeys>(kTextEncoder).from;
+  if (!encoder.empty()) set_text_encoders(source, encoder);
+  require_encoders(source);
+  if (!encoder.empty()) check_found_encoders(source);
+  for (const CaptionSource& one : source.captions)
+    if (!config.model.from.empty() && !is_run(config.model.from) && find_source(one.encoder, built_in()).is_preset)
+      source.notices.push_back(concat("the text encoder ", one.encoder,
+                                      " has random weights, so captions mean nothing; set ",
+                                      "text_encoder.from to the folder of a trained one"));
   source.keys = completed(tables.as<DiffusionKeys>(kDiffusion), source.keys);
   set_autoencoder(source, tables.as<VaeKeys>(kVae).from);
+  check_guidance(source, source.keys.guidance, kDiffusion);
   set_sampler(source);
   return source;
+}
+
+void replace_parts(PipelineSource& source, const std::string& vae, const std::string& text_encoder) {
+  if (!vae.empty()) set_autoencoder(source, vae);
+  if (text_encoder.empty()) return;
+  set_text_encoders(source, text_encoder);
+  require_encoders(source);
+  check_found_encoders(source);
+}
+
+PipelineSource pipeline_of_model(const std::string& path, const std::string& vae, const std::string& text_encoder) {
+  const models::ModelShape shape = find_source(path, built_in()).shape;
+  PipelineSource source = without_parts(models::denoiser_of(shape));
+  source.model = path;
+  source.class_names = shape.task().class_names;
+  source.keys = completed({}, source.keys);
+  if (!text_encoder.empty()) set_text_encoders(source, text_encoder);
+  require(!source.reads_text() || !text_encoder.empty(), "model", path,
+          " reads captions, and has no text encoder: got none; name one with --text-encoder, or a pipeline");
+  require_encoders(source);
+  if (source.reads_text()) check_found_encoders(source);
+  set_autoencoder(source, vae.empty() ? "none" : vae);
+  set_sampler(source);
+  return source;
+}
+
+bool has_second_pass(const PipelineSource& source, double guidance) {
+  return guidance != 1 && !source.sizes.told_guidance;
+}
+
+void check_guidance(const PipelineSource& source, double guidance, const char* component) {
+  const bool is_distilled = source.sizes.guidance == 1 && !source.sizes.told_guidance;
+  require(!is_distilled || guidance == 1, component,
+          "guidance must be 1 for a model that has learned to draw without it and has no input for it: got ", guidance,
+          "; leave guidance out");
 }
 
 noise::SamplerOptions options_of(const PipelineSource& source, const GivenSampler& given) {
@@ -159,9 +293,7 @@ noise::SamplerOptions options_of(const PipelineSource& source, const GivenSample
   options.eta = given.eta;
   options.strength = given.strength;
   options.target = source.keys.noise_target();
-  if (source.sizes.frames > 0 && options.target == noise::Target::Flow && source.keys.shift == "auto" &&
-      given.size.tokens > 0)
-    options.shift = noise::automatic_shift(source.sizes.shift, given.size);
+  if (options.target == noise::Target::Flow) options.shift = shift_of(source, given);
   if (source.sizes.outputs > source.sizes.channels) options.variance = noise::Variance::Learned;
   return options;
 }
@@ -186,7 +318,8 @@ void check_encoders(const PipelineSource& source, const std::vector<models::Text
 
 text::Captions captions_for(const CaptionSource& source, const models::CaptionPart& part,
                             const models::ModelShape& encoder) {
-  text::Captions captions = text::make_captions(source.tokenizer, part.tokens);
+  const bool begins = encoder.part<models::TextEncoderSizes>().begins;
+  text::Captions captions = text::make_captions(source.tokenizer, part.tokens, begins);
   require(captions.vocabulary() <= encoder.vocabulary, "text encoder", "the tokenizer ", source.tokenizer,
           " must have at most the ", encoder.vocabulary, " tokens (vocab_size) of the text encoder ", source.encoder,
           ": got ", captions.vocabulary(), "; take the tokenizer that belongs to the encoder");

@@ -14,6 +14,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/noise/sampler.h"
+#include "colossal/ops/convolution.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/own_tables.h"
@@ -51,6 +52,11 @@ struct PipelineSource {
 /// Returns true for the folder of a pipeline of diffusers, and for a makers' single file of one.
 bool has_pipeline(const std::string& path);
 
+/// Returns the pipeline of a model that draws but is none itself, such as the folder of a transformer or its makers' file.
+/// It has no parts beside it but those of replace_parts(). Errors: those of find_source(); ("model") captions without a
+/// text encoder.
+PipelineSource pipeline_of_model(const std::string& path, const std::string& vae, const std::string& text_encoder);
+
 /// Returns the pipeline of such a folder or file. `sampler`: that of the user, which lets the folder have a scheduler
 /// of an unknown class; empty = none.
 /// Errors: those of read_pipeline(), open_scheduler() and Registry::shape_of(); ("model") a pipeline whose parts do not
@@ -58,11 +64,16 @@ bool has_pipeline(const std::string& path);
 PipelineSource pipeline_in_folder(const std::string& folder, const models::Registry& registry,
                                   const std::string& sampler = "");
 
+/// Replaces parts of a pipeline. `vae`: as [vae] from; `text_encoder`: as [text_encoder] from. Empty = it stays. No weight
+/// is read. Errors: those of find_source(); ("vae") an autoencoder of other latents than the model draws; pixels for a
+/// model of another number of channels than 3; ("text encoder") a model that reads no captions, or several encoders,
+/// of which it is not clear which one is meant; a folder without a tokenizer; those of check_encoders().
+void replace_parts(PipelineSource& source, const std::string& vae, const std::string& text_encoder);
+
 /// Returns the pipeline that a run trains: its parts are those of model.from, a pipeline or a run, or the presets that
-/// its model names, and [vae] from replaces the autoencoder. No weight is read.
-/// Errors: those of completed(), pipeline_in_folder() and find_source(); ("vae") an autoencoder of other latents than
-/// the model draws; pixels for a model of another number of channels than 3; ("model") a width of captions that no
-/// text encoder has.
+/// its model names, and [vae] from and [text_encoder] from replace some (replace_parts()). No weight is read.
+/// Errors: those of completed(), pipeline_in_folder(), replace_parts() and find_source(); ("model") a width of captions
+/// that no text encoder has; ("diffusion") guidance for a model that has learned to draw without it.
 PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 
 /// Sets the autoencoder of a pipeline, and the sizes that follow from it. `from`: a folder, a run, a preset or a
@@ -76,8 +87,17 @@ struct GivenSampler {
   bool karras = false;
   double eta = 0;
   double strength = 1;
-  noise::DrawnSize size{};  ///< of what is drawn, for an automatic shift; 0 tokens = as the pipeline says
+  ops::PictureSize cells{};  ///< of the pictures, by which diffusion.shift = "auto" moves times; zeros = the model's
+  int64_t frames = 1;        ///< of the clips, for the same
 };
+
+/// Returns true if a drawing with the weight `guidance` has a second pass in each step. A model that is told the weight
+/// (DenoiserSizes::told_guidance) has one pass.
+bool has_second_pass(const PipelineSource& source, double guidance);
+
+/// Checks the weight of guidance. Errors (`component`): another weight than 1 for a model that has learned to draw
+/// without guidance, and has no input for it (FLUX schnell).
+void check_guidance(const PipelineSource& source, double guidance, const char* component);
 
 /// Returns the options of the sampler for the pipeline. ddpm uses the variance of a model that predicts one.
 noise::SamplerOptions options_of(const PipelineSource& source, const GivenSampler& given);

@@ -28,7 +28,7 @@ struct SchedulerValues {
   double beta_start = 1e-4, beta_end = .02, clip_range = 1, shift = 1;
   std::string schedule = "linear", prediction = "epsilon", spacing = "leading", final_sigmas = "zero",
               algorithm = "dpmsolver++", variance = "fixed_small";
-  bool clips = false, zero_snr = false, alpha_to_one = true, karras = false, skips_prk = true;
+  bool clips = false, zero_snr = false, alpha_to_one = true, karras = false, skips_prk = true, dynamic = false;
 };
 using Values = SchedulerValues;
 
@@ -188,12 +188,16 @@ void unipc_keys(FolderKeys& k, Values& v) {
 void flow_keys(FolderKeys& k, Values& v) {
   k.optional("num_train_timesteps", v.levels, 1000);
   k.optional("shift", v.shift, 1.0);
-  k.fixed("use_dynamic_shifting", false);
-  k.written("base_shift", .5);  // this and the next four are read only with use_dynamic_shifting
-  k.written("max_shift", 1.15);
-  k.written("base_image_seq_len", 256);
-  k.written("max_image_seq_len", 4096);
-  k.written("time_shift_type", "exponential");
+  k.optional("use_dynamic_shifting", v.dynamic, false);
+  const std::vector<std::pair<const char*, json>> dynamic{{"base_shift", .5},
+                                                          {"max_shift", 1.15},
+                                                          {"base_image_seq_len", 256},
+                                                          {"max_image_seq_len", 4096},
+                                                          {"time_shift_type", "exponential"}};
+  for (const auto& [key, value] : dynamic) {
+    if (k.reads() && v.dynamic) k.only(key, value);  // no effect otherwise
+    k.written(key, value);
+  }
   for (const char* key :
        {"invert_sigmas", "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "stochastic_sampling"})
     k.fixed(key, false);
@@ -273,17 +277,12 @@ void change_for(const std::string& pipeline, json& config) {
       pipeline == "StableDiffusionInpaintPipeline";
 }
 
-std::string shift_text(double shift) {
-  char text[32];
-  return shift == 1 ? "auto" : std::string(text, std::to_chars(text, text + sizeof text, shift).ptr);
-}
-
 DiffusionKeys keys_of(const Values& v, bool of_flow) {
   DiffusionKeys keys;
   keys.steps = v.levels;
   if (of_flow) {
     keys.target = "flow";
-    keys.shift = shift_text(v.shift);
+    keys.shift = v.dynamic ? "auto" : shift_text(v.shift);
     return keys;
   }
   keys.target = v.prediction == "v_prediction" ? "v" : v.prediction;
@@ -303,7 +302,7 @@ noise::SamplerOptions options_of(const Values& v, const DiffusionKeys& keys) {
                                 .variance = v.variance == "fixed_large"     ? noise::Variance::Large
                                             : v.variance == "learned_range" ? noise::Variance::Learned
                                                                             : noise::Variance::Small,
-                                .shift = v.shift,
+                                .shift = v.dynamic ? 1 : v.shift,
                                 .target = keys.noise_target()};
   if (options.target == noise::Target::Flow) return options;
   options.spacing = v.spacing;
@@ -326,7 +325,8 @@ Values values_of(const SchedulerConfig& s) {
            .clips = o.clip > 0,
            .zero_snr = s.keys.zero_terminal_snr,
            .alpha_to_one = o.set_alpha_to_one,
-           .karras = o.karras};
+           .karras = o.karras,
+           .dynamic = s.keys.shift == "auto"};
   if (s.keys.noise_target() == noise::Target::Flow) return v;
   const noise::NoiseLevels levels(s.keys.levels());
   const std::string& schedule = s.keys.schedule;
@@ -339,6 +339,11 @@ Values values_of(const SchedulerConfig& s) {
 }
 
 }  // namespace
+
+std::string shift_text(double shift) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, shift).ptr};
+}
 
 std::vector<std::string> scheduler_names() {
   std::vector<std::string> names;
@@ -360,6 +365,7 @@ SchedulerConfig read_scheduler(const json& config, const SchedulerUse& use) {
   row.keys(keys, values);
   SchedulerConfig read{.keys = keys_of(values, is_flow(row))};
   read.sampler = options_of(values, read.keys);
+  if (is_flow(row) && use.pipeline == "FluxPipeline") read.sampler.spacing = "trailing";
   read.sampler.sampler = !use.sampler.empty() ? use.sampler : values.algorithm == kSde ? kSdeSampler : row.sampler;
   return read;
 }
