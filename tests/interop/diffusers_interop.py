@@ -387,6 +387,102 @@ def drawings():
         print("drawing", name or "pndm", "is off by", off)
 
 
+def t5_tokenizer(folder):
+    """Writes T5's tokenizer of few pieces."""
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -3.0)]
+    pieces += [("\u2581" + word, -4.0 - i) for i, word in enumerate(WORDS)]
+    pieces += [(letter, -9.0) for letter in "abcdefghijklmnopqrstuvwxyz"]
+    transformers.T5Tokenizer(vocab=pieces, extra_ids=0, additional_special_tokens=["<extra_id_0>"],
+                             model_max_length=512).save_pretrained(folder)
+    return len(pieces) + 1
+
+
+def large_pipelines():
+    """Returns random pipelines of SDXL, Stable Diffusion 3 and FLUX, each with the options of its calls."""
+
+    def clip(at, kind, hidden, projection, seed):
+        vocabulary = tokenizer(at)
+        return randomly(kind(transformers.CLIPTextConfig(
+            vocab_size=vocabulary, hidden_size=hidden, intermediate_size=48, num_hidden_layers=3,
+            num_attention_heads=4, max_position_embeddings=77, bos_token_id=vocabulary - 2,
+            eos_token_id=vocabulary - 1, pad_token_id=vocabulary - 1, projection_dim=projection)), seed)
+
+    def t5(at, seed):
+        return randomly(transformers.T5EncoderModel(transformers.T5Config(
+            vocab_size=t5_tokenizer(at) + 7, d_model=24, d_kv=8, d_ff=48, num_layers=2, num_heads=2,
+            feed_forward_proj="gated-gelu", is_encoder_decoder=False, use_cache=False)), seed)
+
+    plain, projected = transformers.CLIPTextModel, transformers.CLIPTextModelWithProjection
+    read = transformers.CLIPTokenizer.from_pretrained
+    flow = diffusers.FlowMatchEulerDiscreteScheduler
+    vae = randomly(diffusers.AutoencoderKL(**VAE), 3)
+    tables = interop.temp_dir / "tokenizers"
+    first = clip(tables / "clip", plain, 32, 24, 21)
+    second, third = (clip(tables / "clip", projected, width, 10, seed) for width, seed in ((8, 22), (16, 23)))
+    of_t5 = t5(tables / "t5", 24)
+    clips = {"tokenizer": read(tables / "clip"), "tokenizer_2": read(tables / "clip")}
+    pieces = transformers.T5Tokenizer.from_pretrained(tables / "t5")
+    unet = randomly(diffusers.UNet2DConditionModel(**UNET | dict(
+        cross_attention_dim=40, transformer_layers_per_block=(2, 1), use_linear_projection=True,
+        addition_embed_type="text_time", addition_time_embed_dim=8, projection_class_embeddings_input_dim=58,
+        attention_head_dim=(2, 4))), 25)
+    xl = diffusers.StableDiffusionXLPipeline(
+        vae=vae, text_encoder=first, text_encoder_2=second, unet=unet, add_watermarker=False,
+        scheduler=diffusers.EulerDiscreteScheduler(**SCHEDULE, timestep_spacing="leading", steps_offset=1), **clips)
+    of_sd3 = dict(vae=vae, text_encoder=second, text_encoder_2=third, scheduler=flow(shift=3.0), **clips,
+                  transformer=randomly(diffusers.SD3Transformer2DModel(**SD3), 26))
+    sd3 = diffusers.StableDiffusion3Pipeline(text_encoder_3=of_t5, tokenizer_3=pieces, **of_sd3)
+    without = diffusers.StableDiffusion3Pipeline(text_encoder_3=None, tokenizer_3=None, **of_sd3)
+    of_flux = dict(vae=vae, text_encoder=clip(tables / "clip", plain, 20, 20, 27), text_encoder_2=of_t5,
+                   tokenizer=clips["tokenizer"], tokenizer_2=pieces)
+    dev = diffusers.FluxPipeline(
+        scheduler=flow(use_dynamic_shifting=True, shift=3.0),
+        transformer=randomly(diffusers.FluxTransformer2DModel(**FLUX, guidance_embeds=True), 28), **of_flux)
+    schnell = diffusers.FluxPipeline(
+        scheduler=flow(), transformer=randomly(diffusers.FluxTransformer2DModel(**FLUX), 29), **of_flux)
+    guided = {"guidance_scale": 3.0}
+    return {"sdxl": (xl, guided), "sdxl negative": (xl, guided | {"negative_prompt": "horse"}),
+            "sd3": (sd3, guided | {"negative_prompt": "horse"}), "sd3 without t5": (without, guided),
+            "flux-dev": (dev, guided | {"max_sequence_length": 512}),
+            "flux-schnell": (schnell, {"guidance_scale": 1.0, "max_sequence_length": 256})}
+
+
+def large_drawings():
+    """Draws with SDXL, Stable Diffusion 3 and FLUX from the same latents, compares pixels of 8 bits, and writes the
+    folders back."""
+    from PIL import Image
+    torch.manual_seed(31)
+    latents = torch.randn(1, 4, 8, 12)
+    save_file({"latents": latents}, interop.temp_dir / "latents.safetensors")
+    for name, (pipeline, options) in large_pipelines().items():
+        at, out = interop.temp_dir / name.split()[0].replace("flux", "whole-flux"), interop.temp_dir / "drawn.png"
+        at = at.with_name(at.name + ("-2" if "without" in name else "-1"))
+        if not at.exists():
+            pipeline.save_pretrained(at)
+        pipeline.set_progress_bar_config(disable=True)
+        given = latents
+        if "flux" in name:
+            given = latents.view(1, 4, 4, 2, 6, 2).permute(0, 2, 4, 1, 3, 5).reshape(1, 24, 16)
+        wanted = pipeline("a red circle", num_inference_steps=4, latents=given.clone(), height=16, width=24,
+                          output_type="np", **options).images[0]
+        flags = [word for option, flag in (("negative_prompt", "--negative"), ("guidance_scale", "--guidance"))
+                 if option in options for word in (flag, options[option])]
+        interop.colossal("draw", "--from", at, "--prompt", "a red circle", "--steps", 4, "--size", "24x16",
+                         "--latents", interop.temp_dir / "latents.safetensors", "--to", out, *flags)
+        got = np.asarray(Image.open(out)).astype(int)
+        off = np.abs(got - (wanted * 255).round()).max()
+        assert got.shape == wanted.shape and off <= 1, (name, got.shape, wanted.shape, off)
+        assert wanted.std() > 0.02, (name, "the picture must differ from place to place", wanted.std())
+        print("drawing", name, "is off by", off)
+        if "negative" in name or "without" in name:
+            continue
+        back = at.with_name(at.name + "-back")
+        interop.colossal("export", "--from", at, "--to", back)
+        same_files(back, at)
+        type(pipeline).from_pretrained(back)
+        print(name, "is written back bit for bit")
+
+
 def from_pictures():
     """Draws from a picture and inside a mask, by UNets of 4 and of 9 input channels. The autoencoder gets latents
     without a deviation, because diffusers samples them."""
@@ -589,6 +685,7 @@ joint_transformers()
 makers_sd3()
 makers_flux()
 drawings()
+large_drawings()
 written_back()
 from_pictures()
 adapters()

@@ -69,6 +69,26 @@ TEST(PictureModels, PlanClipsOfTheBatchesWithTheMostFrames) {
   EXPECT_LT(smaller.roles.at(0).kinds.activations, largest.roles.at(0).kinds.activations);
 }
 
+/// Adapters of rank 16 of FLUX dev, with a picture a step.
+plan::Prediction flux_adapters(std::vector<std::string> flags) {
+  for (const char* flag : {"--model.name=flux-dev", "--data.path=builtin-shapes:20"}) flags.emplace_back(flag);
+  return predicted("flux_lora.toml", flags);
+}
+
+TEST(PictureModels, FluxLearnsAdaptersOnACardOfTwelveGigabytes) {
+  const plan::Prediction prediction = flux_adapters({"--adapter.base=nf4"});
+  EXPECT_TRUE(prediction.fits) << prediction.limit;
+  const plan::Prediction whole = flux_adapters({"--data.size=512,512"});
+  EXPECT_FALSE(whole.fits) << "11.9 billion parameters in bf16";
+}
+
+TEST(PictureModels, FluxLearnsAdaptersWithinEightGigabytes) {
+  const plan::Prediction prediction =
+      flux_adapters({"--data.size=512,512", "--memory.device=8GiB", "--memory.host=32GiB"});
+  EXPECT_TRUE(prediction.fits) << prediction.limit;
+  EXPECT_LE(prediction.peak_bytes, 8 * kGiB);
+}
+
 TEST(PictureModels, IncludeAutoencoders) {
   const plan::Prediction prediction =
       predicted("vae_shapes.toml", {"--model.name=autoencoder-kl", "--training.batch_size=1"});
