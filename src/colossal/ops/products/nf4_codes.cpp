@@ -199,6 +199,12 @@ void decode_nf4_reference_(const at::Tensor& out, const Nf4Weight& weight, int64
   if (out.numel() == 0) return;
   const Nf4Form& form = weight.form();
   const int64_t rows = out.size(0), columns = out.size(1);
+  if (out.is_meta()) {  // LibTorch has no index_select there; codes and numbers take memory at the same time
+    const at::Tensor codes = at::empty({rows, columns}, out.options().dtype(at::kInt)),
+                     numbers = at::empty({rows, columns}, out.options().dtype(at::kFloat));
+    const tensor::KernelBytes bytes({codes}, {numbers, out});
+    return;
+  }
   const bool has_whole_blocks = (form.first | form.stride | form.columns | column | columns) % kNf4Block == 0;
   const at::Tensor numbers = has_whole_blocks ? decode_whole_blocks(weight, row, rows, column, columns)
                                               : decode_elements(weight, row, rows, column, columns);
