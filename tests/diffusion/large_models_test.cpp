@@ -1,4 +1,5 @@
-// Runs of SDXL, Stable Diffusion 3 and FLUX in small: what they learn, what they draw, and the folders that are written.
+// Runs of SDXL, Stable Diffusion 3 and FLUX in small: what they learn, what they draw, and the folders that are
+// written.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -97,7 +98,9 @@ TEST_F(LargeModels, HaveTheCourseOfOneProcessOnTwoRanks) {
 // Adapters have gradients on a base that has learned; before, its last matrix is 0.
 TEST_F(LargeModels, LearnAdapters) {
   for (const char* preset : {"sdxl-tiny", "flux-tiny"}) {
-    const run::Config base = large_config(preset, "base", {"--training.steps=1", "--training.evaluate_batches=0"});
+    const run::Config base =
+        large_config(preset, "base",
+                     {"--training.steps=5", "--training.evaluate_batches=0", "--optimizer.final_learning_rate=0.01"});
     train(base);
     Flags flags{"--adapter.kind=lora", "--adapter.rank=2", "--training.evaluate_batches=0"};
     const Flags from{"--model.name=", "--model.from=" + base.run.folder};

@@ -415,7 +415,7 @@ def large_pipelines():
     plain, projected = transformers.CLIPTextModel, transformers.CLIPTextModelWithProjection
     read = transformers.CLIPTokenizer.from_pretrained
     flow = diffusers.FlowMatchEulerDiscreteScheduler
-    vae = randomly(diffusers.AutoencoderKL(**VAE), 3)
+    vae = randomly(diffusers.AutoencoderKL(**VAE, shift_factor=0.1, scaling_factor=0.4), 3)
     tables = interop.temp_dir / "tokenizers"
     first = clip(tables / "clip", plain, 32, 24, 21)
     second, third = (clip(tables / "clip", projected, width, 10, seed) for width, seed in ((8, 22), (16, 23)))
@@ -427,7 +427,7 @@ def large_pipelines():
         addition_embed_type="text_time", addition_time_embed_dim=8, projection_class_embeddings_input_dim=58,
         attention_head_dim=(2, 4))), 25)
     xl = diffusers.StableDiffusionXLPipeline(
-        vae=vae, text_encoder=first, text_encoder_2=second, unet=unet, add_watermarker=False,
+        vae=whole.vae, text_encoder=first, text_encoder_2=second, unet=unet, add_watermarker=False,
         scheduler=diffusers.EulerDiscreteScheduler(**SCHEDULE, timestep_spacing="leading", steps_offset=1), **clips)
     of_sd3 = dict(vae=vae, text_encoder=second, text_encoder_2=third, scheduler=flow(shift=3.0), **clips,
                   transformer=randomly(diffusers.SD3Transformer2DModel(**SD3), 26))

@@ -12,7 +12,6 @@
 #include "colossal/base/error.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/shape_parts.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/data.h"
 #include "colossal/run/program.h"
@@ -56,11 +55,8 @@ std::vector<Choice> choices() {
   for (const auto& row : program.models.architectures()) {
     if (row->presets.empty()) continue;
     const models::Preset& first = row->presets.front();
-    const models::ModelShape shape = program.models.resolve({.name = first.name});
-    if (shape.task().objective.empty()) continue;  // a part of other models
-    const auto drawing = shape.part<models::DenoiserSizes>();
-    if (drawing.text > 0 && drawing.captions.empty()) continue;  // no text encoder is known for it
-    Choice& like = row->uses("layers") ? presets : settled;      // or its own keys settle the number of layers
+    if (program.models.resolve({.name = first.name}).task().objective.empty()) continue;  // a part of other models
+    Choice& like = row->uses("layers") ? presets : settled;  // or its own keys settle the number of layers
     Flags model = like.model;
     model.insert(model.begin(), "--model.name=" + first.name);
     for (const KeyHelp& key : models::describe_own(first.shape.own)) add(key, "model." + key.key, model);
@@ -79,6 +75,8 @@ const FlagsOf& needs() {
   const Flags clips{"--model.name=stdit3-tiny", latents[0], latents[1]};
   static const FlagsOf all{
       {"model.name=stdit3-tiny", latents},
+      {"model.name=flux-tiny", {"--model.single=1"}},
+      {"model.name=open-sora-2-tiny", {latents[0], latents[1], "--model.single=1"}},
       {"model.spare_outputs", latents},
       {"parallel.sequence.mode=dsp", clips},
       {"optimizer.name=galore", {"--optimizer.rank=4"}},

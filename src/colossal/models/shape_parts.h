@@ -88,7 +88,7 @@ struct DenoiserSizes {
   bool reads_rate = false;                 ///< it reads the field `fps`
   bool masks_text = false;  ///< it reads the fields `text_mask` and `untold`: pads are not read, and it has a null text
   bool noises_given = false;  ///< given frames are noised like the others, and it reads them clean in the field `shown`
-  int32_t zero_tokens = 0;  ///< text states of zeros after the others, in place of an encoder that its folder lacks
+  int32_t zero_tokens = 0;    ///< text states of zeros after the others, in place of an encoder that its folder lacks
 };
 
 /// A model with attention: over what its blocks attend.

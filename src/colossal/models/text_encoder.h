@@ -4,9 +4,8 @@
 //   const at::Tensor pooled = models::pooled_state(model, ids);       // one vector a caption
 //
 // A family sets TextEncoderSizes in Architecture::settle. Its model reads the fields `ids` and `positions` [B, T] or
-// some of them, and
-// ends in state 0, the states of all tokens. State 1 is their projection, if it has one. The caller says whether
-// gradients are recorded (at::NoGradGuard).
+// some of them, and ends in state 0, the states of all tokens. State 1 is their projection, if it has one. The caller
+// says whether gradients are recorded (at::NoGradGuard).
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -37,7 +37,8 @@ class Captions {
   /// `vocabulary` must exceed all ids. Errors ("captions"): another id outside the vocabulary; a length below 2.
   Captions(std::shared_ptr<const Tokenizer> tokenizer, const Ids& ids, int64_t vocabulary, int64_t length = kLength);
 
-  /// Returns length() ids: the begin token, if captions have one, the first tokens of the caption, the end token and pads.
+  /// Returns length() ids: the begin token, if captions have one, the first tokens of the caption, the end token and
+  /// pads.
   Caption operator()(std::string_view text) const;
   /// Returns a warning that names what the caption lost; empty if it lost nothing.
   std::string warning(const Caption& caption) const;

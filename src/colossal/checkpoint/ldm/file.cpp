@@ -202,8 +202,8 @@ json joint_config(const LdmPart& part) {
   return shapes.has("pos_embed.pos_embed") ? sd3_config(shapes) : flux_config(shapes);
 }
 
-/// Returns the keys with which latents are scaled: those of Stable Diffusion 1 and 2, or of SDXL. For latents of 16 channels they
-/// are those of Stable Diffusion 3 if the file has its transformer, else those of FLUX.
+/// Returns the keys with which latents are scaled: those of Stable Diffusion 1 and 2, or of SDXL. For latents of 16
+/// channels they are those of Stable Diffusion 3 if the file has its transformer, else those of FLUX.
 json latent_scale(const std::string& file, int64_t channels) {
   if (channels != 16) return {{"scaling_factor", is_xl(file) ? .13025 : .18215}};
   if (has_joint_blocks(file)) return {{"scaling_factor", 1.5305}, {"shift_factor", .0609}};

@@ -227,8 +227,8 @@ Preset preset(const char* name, const AutoencoderKlSizes& own) {
   return {name, shape};
 }
 
-/// Returns the autoencoders of Stable Diffusion 1 and 2, of SDXL, of Stable Diffusion 3 and of FLUX, and a toy for small
-/// pictures.
+/// Returns the autoencoders of Stable Diffusion 1 and 2, of SDXL, of Stable Diffusion 3 and of FLUX, and a toy for
+/// small pictures.
 std::vector<Preset> presets() {
   const AutoencoderKlSizes first{
       .height = 512, .width = 512, .levels = {128, 256, 512, 512}, .resnets = 2, .scaling = 0.18215};

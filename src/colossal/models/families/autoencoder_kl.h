@@ -81,8 +81,7 @@ std::string autoencoder_kl_tensor(const AutoencoderKlBlock& block, const std::st
 /// projections of the attention query, key, value and proj_attn.
 std::vector<std::pair<std::string, std::string>> autoencoder_kl_old_endings();
 /// Returns the shape that a config.json of diffusers describes. The sides of training are those of sample_size, rounded
-/// up to whole cells. Keys that begin with `_` are ignored. Norms
-/// have statistics in fp32 whatever force_upcast says.
+/// up to whole cells. Keys that begin with `_` are ignored. Norms have statistics in fp32 whatever force_upcast says.
 /// Errors ("model"): a key that this class of diffusers does not have; a value with which the model computes other
 ///                   numbers; another class. Exceptions of nlohmann::json for a missing key.
 ModelShape autoencoder_kl_from_diffusers(const nlohmann::json& config);

@@ -38,9 +38,10 @@ struct T5Sizes {
   bool operator==(const T5Sizes&) const = default;
 };
 
-/// Returns the reader of the folders of v1.0 and v1.1 (Flan), and of their encoders alone. Our positions are twice a folder's n_positions: that many
-/// for source and answer each. They are only a limit of ours, because T5's positions are relative; of an encoder
-/// alone they are n_positions. `dropout_rate` is the shape's dropout, and an encoder alone has none.
+/// Returns the reader of the folders of v1.0 and v1.1 (Flan), and of their encoders alone. Our positions are twice a
+/// folder's n_positions: that many for source and answer each. They are only a limit of ours, because T5's positions
+/// are relative; of an encoder alone they are n_positions. `dropout_rate` is the shape's dropout, and an encoder alone
+/// has none.
 HuggingFace t5_folder();
 
 }  // namespace colossal::models

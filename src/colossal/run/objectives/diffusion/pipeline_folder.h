@@ -47,10 +47,10 @@ struct PipelineFolder {
 std::vector<std::string> pipeline_names();
 
 /// Reads model_index.json of a pipeline, or finds the parts of a makers' single file (checkpoint/ldm/file.h), beside
-/// which the folder `tokenizer`, and of SDXL `tokenizer_2`, must be, because the file has none. In a folder it checks that the folder of each part
-/// is there. No other file is read. The class of a scheduler is not checked (diffusion/scheduler_config.h). A safety
-/// checker and what belongs to it, and the image encoder of IP adapters, are left out with a notice: they change no
-/// picture of a prompt.
+/// which the folder `tokenizer`, and of SDXL `tokenizer_2`, must be, because the file has none. In a folder it checks
+/// that the folder of each part is there. No other file is read. The class of a scheduler is not checked
+/// (diffusion/scheduler_config.h). A safety checker and what belongs to it, and the image encoder of IP adapters, are
+/// left out with a notice: they change no picture of a prompt.
 /// Errors ("pipeline"): no model_index.json; a class of pipeline or part that is not known, with the nearest; a part
 /// that pipelines of this class do not have; a part whose folder is missing; names of classes that do not count from 0;
 /// a model that is told a score of beauty (the refiner of SDXL).

@@ -52,9 +52,9 @@ struct PipelineSource {
 /// Returns true for the folder of a pipeline of diffusers, and for a makers' single file of one.
 bool has_pipeline(const std::string& path);
 
-/// Returns the pipeline of a model that draws but is none itself, such as the folder of a transformer or its makers' file.
-/// It has no parts beside it but those of replace_parts(). Errors: those of find_source(); ("model") captions without a
-/// text encoder.
+/// Returns the pipeline of a model that draws but is none itself, such as the folder of a transformer or its makers'
+/// file. It has no parts beside it but those of replace_parts(). Errors: those of find_source(); ("model") captions
+/// without a text encoder.
 PipelineSource pipeline_of_model(const std::string& path, const std::string& vae, const std::string& text_encoder);
 
 /// Returns the pipeline of such a folder or file. `sampler`: that of the user, which lets the folder have a scheduler
@@ -64,10 +64,10 @@ PipelineSource pipeline_of_model(const std::string& path, const std::string& vae
 PipelineSource pipeline_in_folder(const std::string& folder, const models::Registry& registry,
                                   const std::string& sampler = "");
 
-/// Replaces parts of a pipeline. `vae`: as [vae] from; `text_encoder`: as [text_encoder] from. Empty = it stays. No weight
-/// is read. Errors: those of find_source(); ("vae") an autoencoder of other latents than the model draws; pixels for a
-/// model of another number of channels than 3; ("text encoder") a model that reads no captions, or several encoders,
-/// of which it is not clear which one is meant; a folder without a tokenizer; those of check_encoders().
+/// Replaces parts of a pipeline. `vae`: as [vae] from; `text_encoder`: as [text_encoder] from. Empty = it stays. No
+/// weight is read. Errors: those of find_source(); ("vae") an autoencoder of other latents than the model draws; pixels
+/// for a model of another number of channels than 3; ("text encoder") a model that reads no captions, or several
+/// encoders, of which it is not clear which one is meant; a folder without a tokenizer; those of check_encoders().
 void replace_parts(PipelineSource& source, const std::string& vae, const std::string& text_encoder);
 
 /// Returns the pipeline that a run trains: its parts are those of model.from, a pipeline or a run, or the presets that

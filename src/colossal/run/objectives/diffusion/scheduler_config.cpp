@@ -271,7 +271,8 @@ void check_keys(const json& config, const std::string& class_name) {
 
 /// Changes the config as the constructors of diffusers' pipelines do.
 void change_for(const std::string& pipeline, json& config) {
-  if (!pipeline.starts_with("StableDiffusion")) return;
+  const bool is_of_first = pipeline == "StableDiffusionPipeline" || pipeline == "StableDiffusionImg2ImgPipeline";
+  if (!is_of_first && pipeline != "StableDiffusionInpaintPipeline") return;
   config["steps_offset"] = 1;
   config[pipeline == "StableDiffusionInpaintPipeline" ? "skip_prk_steps" : "clip_sample"] =
       pipeline == "StableDiffusionInpaintPipeline";

@@ -29,7 +29,8 @@
 namespace colossal::run {
 
 struct SchedulerConfig {
-  /// Of a flow, the shift is a number, or with use_dynamic_shifting "auto", the rule of FLUX dev. Besides: target, schedule, betas, number of levels, zero_terminal_snr and shift; the others are defaults, and guidance is 0
+  /// Of a flow, the shift is a number, or with use_dynamic_shifting "auto", the rule of FLUX dev. Besides: target,
+  /// schedule, betas, number of levels, zero_terminal_snr and shift; the others are defaults, and guidance is 0
   DiffusionKeys keys{};
   /// Everything but steps, eta and strength, which a scheduler does not have
   noise::SamplerOptions sampler{};
@@ -41,8 +42,8 @@ struct SchedulerUse {
   /// config
   std::string sampler{};
   /// The class of the pipeline, because that of FLUX spaces the times of a flow in its own way, and those of Stable
-  /// Diffusion set steps_offset to 1, and turn off clip_sample, or
-  /// if they paint inside a mask turn on skip_prk_steps; empty = none
+  /// Diffusion 1 and 2 set steps_offset to 1, and turn off clip_sample, or if they paint inside a mask turn on
+  /// skip_prk_steps; empty = none
   std::string pipeline{};
 };
 
