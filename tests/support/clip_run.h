@@ -29,14 +29,20 @@ inline void set_random_weights(nn::Parameters& parameters) {
   }
 }
 
-inline void write_clip_run(const std::string& path, const std::vector<std::string>& flags = {}) {
+/// Returns the config of the run.
+inline run::Config clip_run_config(const std::string& path, const std::vector<std::string>& flags = {}) {
   std::vector<std::string> all{"--model.name=stdit3-tiny",   "--model.hidden=16",    "--model.ffn=32",
                                "--model.layers=2",           "--model.frames=3",     "--model.height=8",
                                "--model.width=12",           "--model.base_side=8",  "--vae.from=none",
                                "--precision.mode=fp64",      "--run.folder=" + path, "--run.device=cpu",
                                "--data.path=builtin-shapes", "--training.ema=0"};
   all.insert(all.end(), flags.begin(), flags.end());
-  const run::Config config = run::read_given_config("", all).config;
+  return run::read_given_config("", all).config;
+}
+
+/// Writes the folder of the run.
+inline void write_clip_run(const std::string& path, const std::vector<std::string>& flags = {}) {
+  const run::Config config = clip_run_config(path, flags);
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine =
         train::initialize(world, config, train::models_of(config, run::resolve_model(config, run::built_in())));

@@ -17,6 +17,7 @@
 #include "colossal/diffusion/encoding_rule.h"
 #include "colossal/diffusion/latent_filling.h"
 #include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/diffusion/sample_clip.h"
 #include "colossal/models/class_names.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
@@ -56,7 +57,7 @@ std::vector<train::MemoryNeed> needs_of_samples(train::Trainer& trainer, const r
   }
 }
 
-/// Draws training.sample_prompt, or the first class, four times.
+/// Draws training.sample_prompt, or the first class, four times; a clip once.
 std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
   const auto pipeline = pipeline_of_samples(trainer);
   if (!pipeline) return {};
@@ -65,6 +66,12 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   const std::string& prompt = config.training.sample_prompt;
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
+  if (source.sizes.frames > 0)
+    return {sample_clip(
+        trainer.engine(), source, parts,
+        {.prompt = prompt, .seed = static_cast<uint64_t>(config.training.seed), .steps = kSteps, .stops = [&trainer] {
+           return trainer.stops();
+         }})};
   std::string title = prompt, name = "prompt";
   tensor::Batch told, untold;
   int64_t drawn = 0;

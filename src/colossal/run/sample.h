@@ -7,6 +7,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "colossal/data/pictures/picture.h"
 
@@ -28,6 +29,12 @@ using ShowText = std::function<void(const std::string& piece)>;
 /// Returns a sample that is a picture. `name`: of the file, without its ending.
 inline Sample picture_sample(const std::string& title, const std::string& name, const data::Picture& picture) {
   return {.title = title, .file = name + ".png", .bytes = data::encode_png(picture)};
+}
+
+/// Returns a sample that is a clip. `name`: of the file, without its ending; `gif`: contents of that file, which the
+/// report shows moving.
+inline Sample clip_sample(const std::string& title, const std::string& name, std::string gif) {
+  return {.title = title, .file = name + ".gif", .bytes = std::move(gif)};
 }
 
 }  // namespace colossal::run

@@ -1,0 +1,44 @@
+#include "colossal/diffusion/sample_clip.h"
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+
+#include "colossal/data/videos/clip_encoder.h"
+#include "colossal/diffusion/clip_length.h"
+#include "colossal/diffusion/decoded_clip.h"
+#include "colossal/diffusion/drawing.h"
+#include "colossal/diffusion/told_captions.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::diffusion {
+
+run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source, PipelineParts& parts,
+                        const ClipToSample& what) {
+  const double guidance = source.keys.guidance;
+  const ops::PictureSize cells{source.sizes.height, source.sizes.width};
+  const ClipLength length = clip_length(source, /*frames=*/0);
+  const ToldCaptions captions = read_captions(source, parts, {.prompt = what.prompt, .is_guided = guidance != 1});
+  const noise::SamplerPlan plan =
+      run::plan_of(source, {.steps = what.steps, .size = drawn_size(source, cells, length)});
+  const at::Tensor clip = draw(engine.distributed(), plan,
+                               {.told = captions.told,
+                                .untold = captions.untold,
+                                .seeds = {what.seed},
+                                .frames = length.latents,
+                                .guidance = guidance,
+                                .stop_requested = what.stops});
+  std::string bytes;
+  std::unique_ptr<data::ClipEncoder> gif;
+  decode_clip(parts, engine.mesh(), {.clip = clip, .frames = length.frames}, [&](const data::Picture& frame) {
+    if (!gif)
+      gif = data::encode_gif({.width = frame.width, .height = frame.height, .fps = kDefaultRate},
+                             [&bytes](std::string_view piece) { bytes += piece; });
+    gif->add(frame);
+  });
+  if (gif) gif->finish();
+  return run::clip_sample(what.prompt, "prompt-1", std::move(bytes));
+}
+
+}  // namespace colossal::diffusion
