@@ -71,14 +71,10 @@ using FlagsOf = std::map<std::string, Flags>;
 /// Flags without which a value has no effect or is refused, by key, key=value or table.
 const FlagsOf& needs() {
   const Flags stretched{"--model.rope_original_positions=128", "--model.rope_factor=2"};
-  const Flags latents{"--model.channels=4", "--vae.from=autoencoder-kl-tiny"};
-  const Flags clips{"--model.name=stdit3-tiny", latents[0], latents[1]};
   static const FlagsOf all{
-      {"model.name=stdit3-tiny", latents},
       {"model.name=flux-tiny", {"--model.single=1"}},
-      {"model.name=open-sora-2-tiny", {latents[0], latents[1], "--model.single=1"}},
-      {"model.spare_outputs", latents},
-      {"parallel.sequence.mode=dsp", clips},
+      {"model.name=open-sora-2-tiny", {"--model.channels=4", "--vae.from=autoencoder-kl-tiny", "--model.single=1"}},
+      {"parallel.sequence.mode=dsp", {"--model.name=stdit3-tiny"}},
       {"optimizer.name=galore", {"--optimizer.rank=4"}},
       {"optimizer.nesterov", {"--optimizer.name=sgd"}},
       {"optimizer.step_scale", {"--optimizer.name=muon"}},

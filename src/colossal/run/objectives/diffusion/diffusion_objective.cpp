@@ -13,6 +13,7 @@
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/run/model_source.h"
@@ -96,7 +97,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
   if (sizes.frames > 0) {
     lengths_ = lengths_of_clips(data_keys_, pipeline_, config.replica_rows(0));
     options_.pixel_frames = lengths_.frames[data::largest_length(lengths_)];
-    options_.frames = frames_in_latent(autoencoder_sizes(pipeline_), options_.pixel_frames);
+    options_.frames = models::latent_frames(autoencoder_sizes(pipeline_), options_.pixel_frames);
   }
   require(sizes.frames > 0 || options_.keys.given_frames == GivenFrames(), "diffusion",
           "given_frames needs a model of clips: got one of pictures; remove given_frames");

@@ -12,6 +12,7 @@
 #include "colossal/data/videos/clip_rows.h"
 #include "colossal/data/videos/video.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_clips.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
 
@@ -54,9 +55,6 @@ models::AutoencoderSizes autoencoder_sizes(const PipelineSource& pipeline) {
   return models::autoencoder_of(find_source(pipeline.vae, built_in()).shape);
 }
 
-// Autoencoders of pictures encode each frame on its own, so they make all lengths.
-int64_t frames_in_latent(const models::AutoencoderSizes&, int64_t frames) { return frames; }
-
 void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline) {
   if (pipeline.sizes.frames == 0) {
     const bool has_lists = !keys.frames.empty() || !keys.keep.empty() || !keys.batch_sizes.empty();
@@ -72,13 +70,14 @@ void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline) 
           "remove data.mirror");
   require(keys.prior.empty(), "data", "clips have no prior: got ", keys.prior, "; remove data.prior");
   const models::AutoencoderSizes vae = autoencoder_sizes(pipeline);
-  for (const int64_t frames : keys.frames) frames_in_latent(vae, frames);
+  for (const int64_t frames : keys.frames) models::latent_frames(vae, frames);
 }
 
 data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSource& pipeline,
                                    const tensor::ReplicaRows& rows) {
   data::ClipLengths lengths{.frames = keys.frames, .keep = keys.keep, .batch_sizes = keys.batch_sizes};
-  if (lengths.frames.empty()) lengths.frames = {pipeline.sizes.frames};
+  if (lengths.frames.empty())
+    lengths.frames = {models::pixel_frames(autoencoder_sizes(pipeline), pipeline.sizes.frames)};
   return data::completed(lengths, rows);
 }
 

@@ -26,12 +26,8 @@ namespace colossal::run {
 /// are. Errors: those of find_source().
 models::AutoencoderSizes autoencoder_sizes(const PipelineSource& pipeline);
 
-/// Returns the frames of the latent of a clip of `frames` frames of pixels. Errors: a length that the autoencoder cannot
-/// make (the message has the nearest).
-int64_t frames_in_latent(const models::AutoencoderSizes& sizes, int64_t frames);
-
 /// Checks the keys of [data] that belong to clips. Errors ("data"): any of them for a model of pictures; mirror or prior
-/// for one of clips; those of frames_in_latent().
+/// for one of clips; those of models::latent_frames().
 void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 /// Returns the lengths of the clips of a run with all their lists; those of the model, if data.frames is empty.

@@ -8,6 +8,7 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/sample_noise.h"
@@ -47,7 +48,7 @@ tensor::Batch LatentSamples::make(int64_t rows, const data::BucketShape& bucket)
   options.width = bucket.size.width / options_.vae.factor;
   if (options.frames > 0) {
     options.pixel_frames = bucket.frames;
-    options.frames = frames_in_latent(options_.vae, bucket.frames);
+    options.frames = models::latent_frames(options_.vae, bucket.frames);
   }
   const tensor::Batch batch = noised_batch(rows, options);
   if (options.reads_ids || !options.tells_ids()) return batch;
