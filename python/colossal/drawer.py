@@ -90,6 +90,7 @@ class Drawer:
         frames: int | None = None,
         fps: float | None = None,
         last: str | os.PathLike[str] | None = None,
+        approximate: str | None = None,
     ) -> list[Any]:
         """Returns `count` pictures, each a `Picture`, in order. Picture k, from 0, has the seed `seed` + k.
 

@@ -165,6 +165,8 @@ TEST_F(Draw, RefusesWhatItCannotDraw) {
   EXPECT_THAT(refused({"--class", "star", "--sampler", "ddin"}), HasSubstr("did you mean `ddim`?"));
   EXPECT_THAT(refused({"--class", "star", "--sampler", "ddim", "--karras"}), HasSubstr("karras"));
   EXPECT_THAT(refused({"--class", "star", "--eta", "2"}), HasSubstr("eta must be between 0 and 1"));
+  EXPECT_THAT(refused({"--class", "star", "--approximate", "pab"}), HasSubstr("needs a model with two axes"));
+  EXPECT_THAT(refused({"--plan", "--approximate", "pab"}), HasSubstr("--approximate has no effect with --plan"));
   EXPECT_THAT(refused({"--class", "star", "--guidance", "1", "--parallel.guidance", "2"}),
               HasSubstr("parallel.guidance must be 1 without guidance"));
   const Words dsp{"--parallel.sequence.mode", "dsp"};

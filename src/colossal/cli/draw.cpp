@@ -17,6 +17,7 @@
 #include "colossal/base/json_fields.h"
 #include "colossal/base/machine.h"
 #include "colossal/checkpoint/safetensors.h"
+#include "colossal/cli/approximate_drawing.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/draw_clips.h"
 #include "colossal/cli/draw_plan.h"
@@ -127,11 +128,13 @@ class PictureFiles {
     if (!r_.as_json) {
       std::printf("%s\n", path.c_str());
       if (!drawn.note.empty()) say(concat(path, ": ", drawn.note));
+      if (drawn.psnr) std::printf("%s\n", comparison_line(drawn).c_str());
     } else {
       nlohmann::ordered_json line{
           {"path", path},         {"seed", drawn.seed},       {"sampler", drawn.sampler},
           {"steps", drawn.steps}, {"seconds", drawn.seconds}, {"peak_bytes", peak_resident_bytes()}};
       if (!drawn.note.empty()) line["note"] = drawn.note;
+      if (drawn.psnr) line["psnr"] = *drawn.psnr;
       std::puts(json_line(line).c_str());
     }
     std::fflush(stdout);
@@ -273,7 +276,10 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
                            speaks ? diffusion::checksum_of_model(work.source.model) : "");
   for (const DrawTask& task : work.tasks) {
     try {
-      drawer.draw(task.options, work.given, [&](const diffusion::DrawnPicture& drawn) { files.write(drawn); });
+      draw_beside_exact(
+          task.options, work.given,
+          [&](const auto& options, const auto& given, const auto& take) { drawer.draw(options, given, take); },
+          [&](const diffusion::DrawnPicture& drawn) { files.write(drawn); });
     } catch (const diffusion::DecodingFailed& failure) {
       if (!speaks) throw;
       keep_latents(r, failure);
@@ -292,6 +298,8 @@ int draw(const Arguments& arguments, const run::Program* program) {
   DrawRequest r;
   add_draw_options(app, r);
   parse(app, arguments);
+  if (r.plans && !r.options.approximate.empty())
+    throw UsageError("colossal draw: --approximate has no effect with --plan, which prices exact drawings");
   if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.other, r.cluster, r.as_json, program);
   if (r.to.empty()) throw UsageError("colossal draw: --to is required");
   if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");

@@ -36,6 +36,10 @@ void DrawOptions::fields(Fields& f) {
   f.integer("frames", frames, "frames", "of a clip; 0 = those for which the model is made", 0, kMaxFrames);
   f.number("fps", fps, "frames/s", "rate of a clip, which the model is told and the file has; 0 = 24", 0, kMaxRate);
   f.text("last", last, "with image, of a clip: PNG or JPEG file of the last frame; image is then the first one");
+  f.text(
+      "approximate", approximate,
+      "pab = reuse attention in the middle of the steps (pyramid attention broadcast, 2408.12588), for a model whose "
+      "blocks attend over one of two axes; default: exact");
 }
 
 ops::PictureSize DrawOptions::pixels() const {
@@ -73,6 +77,8 @@ void DrawOptions::check(const std::string& where) const {
           "; name it with --image");
   require(last.empty() || !image.empty(), "draw", where, "a last frame must come with the first one: got ", last,
           "; name the first one with --image");
+  require(approximate.empty() || approximate == "pab", "draw", where, "approximate must be pab: got ", approximate,
+          "; leave it out to draw exactly");
   try {
     pixels();
   } catch (const Error& error) {

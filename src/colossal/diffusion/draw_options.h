@@ -28,6 +28,7 @@ struct DrawOptions {
   int64_t frames = 0;                         ///< of a clip; 0 = those for which the model is made
   double fps = 0;                             ///< frames a second of a clip; 0 = kDefaultRate
   std::string last;                           ///< file: the last frame of a clip, whose first one is `image`
+  std::string approximate;                    ///< "pab" = AttentionBroadcast; empty = exact
   void fields(Fields& f);
 
   /// Errors ("draw"): numbers out of range; options that do not fit each other. `where` begins the message, such as the

@@ -112,6 +112,9 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
   require(source.sizes.beside == 0 || !options.mask.empty(), "draw",
           "the model paints inside a mask: got none; name the picture with --image and the mask with --mask");
   check_clip_options(source, options);
+  require(options.approximate.empty() || source.has_two_axes, "draw",
+          "approximate = pab needs a model with two axes, such as an STDiT: got one whose blocks attend over one "
+          "sequence; leave it out");
   class_of(source, options);
   const ops::PictureSize cells = cells_of(source, options);
   const ClipLength length = clip_length(source, options.frames);
@@ -264,6 +267,7 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
                   .given = of_all(request.given_clip),
                   .stop_requested = request.given.stop_requested,
                   .halves = &mesh_.group(run::kGuidanceAxis)};
+  if (!options.approximate.empty()) drawing.broadcast = AttentionBroadcast();
   std::vector<at::Tensor> starts;
   for (int64_t i = 0; i < share; ++i) {
     if (!source_.reads_text()) drawing.classes.push_back(class_of(source_, options));
@@ -315,6 +319,7 @@ std::string Drawer::parameters_of(const DrawOptions& options, int64_t seed, cons
                 ", Size: ", pixels.size(2), "x", pixels.size(1),
                 options.image.empty() ? "" : ", Denoising strength: " + print_number(options.strength),
                 options.clip_skip == 0 ? "" : concat(", Clip skip: ", options.clip_skip + 1),
+                options.approximate.empty() ? "" : ", Approximate: " + options.approximate,
                 checksum_.empty() ? "" : ", Model hash: " + checksum_);
 }
 

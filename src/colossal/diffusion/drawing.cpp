@@ -14,6 +14,9 @@
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/nn/attention_reuse.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/noise/guidance.h"
 #include "colossal/ops/random.h"
@@ -103,16 +106,19 @@ class Predictor {
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
 
-  /// Returns the guided prediction [n, outputs, ..] for the inputs [n, C, ..], whose given frames are clean.
-  at::Tensor predict(const at::Tensor& inputs, double time) const {
+  /// Returns the guided prediction [n, outputs, ..] for the inputs [n, C, ..], whose given frames are clean. `reuse`:
+  /// outputs of attention that the pass may take; null = none.
+  at::Tensor predict(const at::Tensor& inputs, double time, nn::AttentionReuse* reuse) const {
     const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
     const tensor::Batch batch =
         models::denoiser_batch(filled(read, all_), at::full({all_}, time, inputs.options()), conditions_);
     const at::Tensor like =
         at::empty(with_channels({all_, sizes_.outputs}, cells_),
                   at::TensorOptions(model_.parameters().options().device).dtype(inputs.scalar_type()));
+    nn::ForwardContext pass = nn::step_of(batch);
+    if (reuse) pass.parts.set(nn::ReusedAttention{reuse});
     at::Tensor outputs = model_.everywhere(
-        nn::step_of(batch),
+        pass,
         [&](int, const models::States& end, const nn::ForwardContext&) {
           return models::predicted_picture(shape_, end.at(0), batch).to(inputs.scalar_type());
         },
@@ -280,6 +286,12 @@ std::vector<int64_t> checked_cells(const Drawing& drawing, const models::ModelSh
   return cells;
 }
 
+void check_broadcast(const Drawing& drawing, const models::ModelShape& shape) {
+  require(!drawing.broadcast || shape.part<models::AttentionAxes>().two, "draw",
+          "pyramid attention broadcast needs a model with two axes, such as an STDiT: got ", shape.architecture->name,
+          "; leave approximate out");
+}
+
 /// Returns the given pictures at a noise level.
 at::Tensor noised(const at::Tensor& pictures, const noise::Mix& level, const at::Tensor& noise) {
   return level.signal * pictures + level.noise * noise;
@@ -292,6 +304,7 @@ at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& 
   const models::ModelShape& shape = model.decoding_model().shape;
   const models::DenoiserSizes sizes = models::denoiser_of(shape);
   const std::vector<int64_t> cells = checked_cells(drawing, shape);
+  check_broadcast(drawing, shape);
   const at::ScalarType dtype = at::promote_types(model.parameters().options().dtype, at::kFloat);
   const GivenFrames given(drawing, dtype);
   const Predictor predictor(model, drawing, cells, given);
@@ -301,13 +314,17 @@ at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& 
   };
   const at::Tensor noise = drawing.start.defined() ? host(drawing.start) : fresh(0), pictures = host(drawing.pictures),
                    mask = host(drawing.mask);
+  const auto steps = static_cast<int64_t>(plan.steps.size());
+  nn::AttentionReuse reuse;
   Parts parts;
   parts.sample = pictures.defined() ? noised(pictures, plan.steps.front().level, noise) : plan.start_scale * noise;
   parts.base = parts.sample;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const noise::SamplerStep& step = plan.steps[i];
     if (drawing.stop_requested && drawing.stop_requested()) throw StoppedDrawing();
-    const at::Tensor predicted = predictor.predict(given.put_into(step.input_scale * parts.sample), step.time);
+    if (drawing.broadcast) reuse.begin_pass(drawing.broadcast->uses(static_cast<int64_t>(i), steps));
+    const at::Tensor predicted = predictor.predict(given.put_into(step.input_scale * parts.sample), step.time,
+                                                   drawing.broadcast ? &reuse : nullptr);
     parts.output = predicted.narrow(1, 0, sizes.channels);
     at::Tensor estimate = step.estimate.sample * parts.sample + step.estimate.output * parts.output;
     if (step.clip > 0) estimate = estimate.clamp(-step.clip, step.clip);

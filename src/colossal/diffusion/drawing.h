@@ -9,11 +9,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/group.h"
 #include "colossal/data/pictures/picture.h"
+#include "colossal/diffusion/attention_broadcast.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/noise/sampler.h"
 #include "colossal/ops/convolution.h"
@@ -53,6 +55,9 @@ struct Drawing {
   /// Of kGuidanceAxis (run/objectives/diffusion/guidance_ranks.h): with two ranks, rank 0 computes the predictions with
   /// classes or captions, and rank 1 those without; null or one rank = this rank computes both
   comm::Group* halves = nullptr;
+  /// Steps that reuse attention, of a model whose blocks attend over one of two axes; nullopt = exact. Every layout
+  /// reuses alike. A model pass of the sampler is a step
+  std::optional<AttentionBroadcast> broadcast{};
 };
 
 /// Error for a drawing that Drawing::stop_requested ended.
@@ -69,8 +74,8 @@ class StoppedDrawing : public Error {
 /// Communication: that of DistributedModel::everywhere() in each step, and of run::gathered_halves() over
 ///                Drawing::halves. All ranks of a replica, and of these, call it alike.
 /// Errors ("draw"): other numbers of classes or captions than seeds; a class that the model does not have; tensors of
-///                  other sizes; frames of a model of pictures; all frames given; StoppedDrawing; those of
-///                  run::check_guidance_ranks().
+///                  other sizes; frames of a model of pictures; all frames given; a broadcast of a model without two
+///                  axes; StoppedDrawing; those of run::check_guidance_ranks().
 at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing);
 
 /// Returns pixels [3, h, w] in [-1, 1] as a picture: clamped, and rounded to 8 bits.

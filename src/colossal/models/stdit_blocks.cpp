@@ -9,6 +9,7 @@
 #include "colossal/models/denoiser.h"
 #include "colossal/models/initial_deviations.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_reuse.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/axis_switch.h"
 #include "colossal/nn/head_projections.h"
@@ -108,23 +109,21 @@ class CrossAttention {
   std::unique_ptr<nn::OutputProjection> out_;
 };
 
-/// Where a block attends.
-enum class Axis : uint8_t { Space, Time };
-
-Axis axis_of(int64_t block) { return block % 2 == 0 ? Axis::Space : Axis::Time; }
+using Axis = nn::AttentionKind;  // where a block attends: Space or Time
 
 /// A transformer block that attends in space or in time, and to the caption.
 class TwoAxesBlock {
  public:
   TwoAxesBlock(const ModelShape& s, int64_t index, const std::shared_ptr<const ops::RotaryTable>& turns,
                nn::Layers& make)
-      : TwoAxesBlock(s, axis_of(index), concat("blocks.", index), turns, make) {}
+      : TwoAxesBlock(s, index % 2 == 0 ? Axis::Space : Axis::Time, concat("blocks.", index), turns, make) {}
 
   at::Tensor forward(const States& states, const nn::ForwardContext& step) const {
     const at::Tensor& x = states[kStditHidden];
     const std::vector<at::Tensor> m = modulation_.forward(states[kStditModulation], step);
-    at::Tensor h = x + m[2] * attended(nn::modulated(norm_1_->forward(x), m[0], m[1]), step);
-    h = h + cross_.forward(h, states[kStditText], step);
+    const auto over_axis = [&] { return attended(nn::modulated(norm_1_->forward(x), m[0], m[1]), step); };
+    at::Tensor h = x + m[2] * nn::reusable(step, axis_, this, over_axis);
+    h = h + nn::reusable(step, Axis::Caption, this, [&] { return cross_.forward(h, states[kStditText], step); });
     const nn::Inside inside = up_->forward(nn::modulated(norm_2_->forward(h), m[3], m[4]));
     return h + m[5] * down_->forward(inside.map(ops::gelu, step));
   }

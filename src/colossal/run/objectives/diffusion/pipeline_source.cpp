@@ -171,6 +171,7 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
                         .sampler = scheduler.sampler,
                         .class_names = folder.class_names,
                         .notices = folder.notices};
+  source.has_two_axes = shape_in(folder.denoiser().folder).part<models::AttentionAxes>().two;
   source.keys.guidance = source.sizes.guidance;
   if (source.keys.schedule.empty()) source.keys.schedule = source.sizes.schedule;  // a flow has none
   require(source.keys.noise_target() != noise::Target::Flow || source.keys.shift != "auto" ||
@@ -230,6 +231,7 @@ PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, co
   const models::DenoiserSizes of_parts = std::exchange(source.sizes, sizes);
   source.sizes.captions.resize(std::min(sizes.captions.size(), source.captions.size()));  // a folder may lack the last
   source.sizes.zero_tokens = of_parts.zero_tokens;
+  source.has_two_axes = shape.part<models::AttentionAxes>().two;
   source.class_names = shape.task().class_names;
   const std::string& encoder = tables.as<TextEncoderKeys>(kTextEncoder).from;
   if (!encoder.empty()) set_text_encoders(source, encoder);
@@ -259,6 +261,7 @@ PipelineSource pipeline_of_model(const std::string& path, const std::string& vae
   const models::ModelShape shape = find_source(path, built_in()).shape;
   PipelineSource source = without_parts(models::denoiser_of(shape));
   source.model = path;
+  source.has_two_axes = shape.part<models::AttentionAxes>().two;
   source.class_names = shape.task().class_names;
   source.keys = completed({}, source.keys);
   if (!text_encoder.empty()) set_text_encoders(source, text_encoder);

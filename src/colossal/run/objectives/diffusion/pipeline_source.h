@@ -39,6 +39,7 @@ struct PipelineSource {
   std::string vae{};                      ///< the autoencoder; empty = the model draws pixels
   uint64_t seed = 1;                      ///< of the weights of presets
   models::DenoiserSizes sizes{};          ///< of the model
+  bool has_two_axes = false;              ///< its blocks attend over one of two axes (models::AttentionAxes)
   int64_t factor = 1;                     ///< pixels of a side for each cell that the model draws
   DiffusionKeys keys{};                   ///< completed()
   noise::SamplerOptions sampler{};        ///< sampler that draws if a user names none, and options of all samplers
