@@ -8,6 +8,7 @@
 #include "colossal/base/json_fields.h"
 #include "colossal/base/machine.h"
 #include "colossal/base/number.h"
+#include "colossal/cli/approximate_drawing.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/diffusion/clip_length.h"
@@ -90,12 +91,14 @@ void ClipFiles::finish(const diffusion::DrawnPicture& last) {
   if (!as_json_) {
     std::printf("%s\n", path_.c_str());
     if (!last.note.empty()) say(concat(path_, ": ", last.note));
+    if (last.psnr) std::printf("%s\n", comparison_line(last).c_str());
   } else {
     nlohmann::ordered_json line{{"path", path_},           {"seed", last.seed},
                                 {"sampler", last.sampler}, {"steps", last.steps},
                                 {"seconds", last.seconds}, {"peak_bytes", peak_resident_bytes()},
                                 {"frames", last.frames},   {"fps", last.fps}};
     if (!last.note.empty()) line["note"] = last.note;
+    if (last.psnr) line["psnr"] = *last.psnr;
     std::puts(json_line(line).c_str());
   }
   std::fflush(stdout);
