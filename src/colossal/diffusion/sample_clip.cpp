@@ -17,11 +17,10 @@ namespace colossal::diffusion {
 run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source, PipelineParts& parts,
                         const ClipToSample& what) {
   const double guidance = source.keys.guidance;
-  const ops::PictureSize cells{source.sizes.height, source.sizes.width};
   const ClipLength length = clip_length(source, /*frames=*/0);
-  const ToldCaptions captions = read_captions(source, parts, {.prompt = what.prompt, .is_guided = guidance != 1});
-  const noise::SamplerPlan plan =
-      run::plan_of(source, {.steps = what.steps, .size = drawn_size(source, cells, length)});
+  const ToldCaptions captions =
+      read_captions(source, parts, {.prompt = what.prompt, .is_guided = run::has_second_pass(source, guidance)});
+  const noise::SamplerPlan plan = run::plan_of(source, {.steps = what.steps, .frames = length.latents});
   const at::Tensor clip = draw(engine.distributed(), plan,
                                {.told = captions.told,
                                 .untold = captions.untold,
