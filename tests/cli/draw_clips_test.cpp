@@ -163,6 +163,12 @@ TEST_F(DrawClips, DecodesFramesOneByOne) {
   EXPECT_THAT(refused("x", {"--prompt", "x", "--vae", "none"}, "latents"), HasSubstr("channels must be 3"));
 }
 
+TEST_F(DrawClips, AreNotServed) {
+  const Outcome outcome = run_command("serve", {"--from", folder() / "run", "--port", "0"});
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("the model must draw pictures: got one of clips"));
+}
+
 // Chunks of 5 frames are 2 of the latent.
 TEST_F(DrawClips, DecodesChunksOfTime) {
   test::write_clip_run(folder() / "chunks",
