@@ -15,6 +15,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/memory/account.h"
+#include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/registry.h"
@@ -92,7 +93,7 @@ TEST(DrawingPlan, CountsThePartsOfStableDiffusion) {
   EXPECT_EQ(plan.parts[2].name, "decoder");
   EXPECT_EQ(plan.parts[2].weights, 2 * 83'653'863);
   for (const DrawnPart& part : plan.parts) EXPECT_GT(part.peak_bytes, part.weights) << part.name;
-  EXPECT_TRUE(plan.fits);
+  EXPECT_TRUE(plan.fits) << to_text(plan);
   EXPECT_EQ(plan.sent, 0);
   EXPECT_GT(plan.seconds, 25 * plan.step_seconds);
   const nlohmann::json json = nlohmann::json::parse(to_json(plan));
@@ -201,14 +202,15 @@ DrawnLoading dsp(int64_t ranks) {
 
 // 16 seconds of 720p: 408 frames, which Open-Sora 1.2's autoencoder makes 120 of 45 x 80 patches.
 TEST(DrawingPlan, CountsWhatSixteenSecondsOf720pSwitch) {
-  const models::AutoencoderSizes vae{.factor = 8, .frames = 17, .frame_factor = 4, .chunk_frames = 17};
+  run::PipelineSource source = clips_of("stdit3-xl-2");
+  source.vae = "open-sora-vae-1.2";
+  const models::AutoencoderSizes vae = models::autoencoder_of(models::built_in().resolve({.name = source.vae}));
   const DrawnWork work{
       .cells = {720 / 8, 1280 / 8}, .frames = 408, .latents = models::latent_frames(vae, 408), .passes = 30};
-  const DrawingPlan plan =
-      plan_drawing(clips_of("stdit3-xl-2"), work, dsp(8), plan::find_profile("h100-8x"), run::built_in());
+  const DrawingPlan plan = plan_drawing(source, work, dsp(8), plan::find_profile("h100-8x"), run::built_in());
   EXPECT_EQ(plan.tokens, 432'000);
   EXPECT_EQ(plan.switched, 24'385'536'000.0);
-  EXPECT_TRUE(plan.fits);
+  EXPECT_TRUE(plan.fits) << to_text(plan);
   // Besides, an all_reduce of the end, whose patches have 2 x 2 x 8 numbers, sends 2 (n - 1) times these.
   EXPECT_EQ(plan.sent, 2 * (plan.switched + static_cast<double>(2 * 7 * plan.tokens * 32))) << "a guided step";
   const nlohmann::json json = nlohmann::json::parse(to_json(plan));
