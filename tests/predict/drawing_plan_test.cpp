@@ -257,5 +257,18 @@ TEST(DrawingPlan, DecodesClipsFrameByFrame) {
   EXPECT_GT(many.seconds, few.seconds);
 }
 
+// Models that read several text encoders have each of them in memory; that of a whole caption needs no values.
+TEST(DrawingPlan, CountsEachTextEncoder) {
+  for (const auto& [preset, encoders] : {std::pair{"sdxl-tiny", 2}, {"sd3-tiny", 3}, {"flux-tiny", 2}}) {
+    const DrawingPlan plan = planned(preset, {.cells = {8, 8}, .passes = 2});
+    std::vector<std::string> names, wanted{"text encoder", "text encoder 2"};
+    if (encoders == 3) wanted.emplace_back("text encoder 3");
+    for (const char* name : {"model", "decoder"}) wanted.emplace_back(name);
+    for (const DrawnPart& part : plan.parts) names.push_back(part.name);
+    EXPECT_EQ(names, wanted) << preset;
+    for (const DrawnPart& part : plan.parts) EXPECT_GT(part.weights, 0) << preset << " " << part.name;
+  }
+}
+
 }  // namespace
 }  // namespace colossal::predict::drawing_plan_test

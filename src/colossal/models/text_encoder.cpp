@@ -37,8 +37,8 @@ at::Tensor pooled_places(const at::Tensor& ids, int64_t end_id) {
   const at::Tensor nearness = at::arange(tokens - 1, -1, -1, ids.options());
   const bool is_largest = end_id == kOldEnd;
   const at::Tensor keys = is_largest ? ids : ids.eq(end_id).to(at::kLong);
-  require(is_largest || keys.amax(1).amin().item<int64_t>() == 1, "model",
-          "a caption must contain the end token, which is pooled: got a row without the id ", end_id,
+  const bool has_end = is_largest || ids.is_meta() || keys.amax(1).amin().item<int64_t>() == 1;
+  require(has_end, "model", "a caption must contain the end token, which is pooled: got a row without the id ", end_id,
           "; is this the tokenizer of the text encoder?");
   return (keys * tokens + nearness).argmax(1);
 }
