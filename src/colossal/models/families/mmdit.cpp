@@ -89,7 +89,8 @@ void check(const ModelShape& s, const MmditSizes& own) {
 
 /// Returns the preset of the autoencoder whose latents have that many channels.
 const char* vae_of(const MmditSizes& own) {
-  if (own.channels == 3 || own.frames > 0) return "";
+  if (own.channels == 3) return "";
+  if (own.frames > 0) return own.channels == 16 ? "hunyuan-video-vae" : "";
   if (own.channels < 16) return "autoencoder-kl-tiny";
   return own.table > 0 ? "autoencoder-kl-sd3" : "autoencoder-kl-flux";
 }

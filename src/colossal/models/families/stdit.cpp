@@ -85,6 +85,7 @@ void settle(ModelShape& s) {
                                                                  : "",
                                     .tokens = own.tokens,
                                     .is_masked = true}},
+                      .vae = own.channels == 4 && own.text == 4096 ? "open-sora-vae-1.2" : "",
                       .text_tokens = own.tokens,
                       .frames = own.frames,
                       .unread = own.spare_outputs ? own.channels : 0,
