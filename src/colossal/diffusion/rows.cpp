@@ -40,7 +40,6 @@ constexpr int64_t kSamples = 4, kSteps = 25;
 std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
   if (objective == nullptr || trainer.config().training.sample_tokens == 0) return std::nullopt;
-  if (objective->sizes().frames > 0) return std::nullopt;  // a model of clips draws no samples yet
   run::PipelineSource source = objective->pipeline();
   if (source.reads_text() && trainer.config().training.sample_prompt.empty()) return std::nullopt;
   if (objective->trains_text_encoder()) source.captions.front().encoder.clear();
@@ -66,12 +65,15 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   const std::string& prompt = config.training.sample_prompt;
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
-  if (source.sizes.frames > 0)
-    return {sample_clip(
-        trainer.engine(), source, parts,
-        {.prompt = prompt, .seed = static_cast<uint64_t>(config.training.seed), .steps = kSteps, .stops = [&trainer] {
-           return trainer.stops();
-         }})};
+  if (source.sizes.frames > 0) {
+    const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
+    return {sample_clip(trainer.engine(), source, parts,
+                        {.prompt = prompt,
+                         .seed = static_cast<uint64_t>(config.training.seed),
+                         .steps = kSteps,
+                         .stops = [&trainer] { return trainer.stops(); },
+                         .fps = objective.data_keys().fps})};
+  }
   std::string title = prompt, name = "prompt";
   tensor::Batch told, untold;
   int64_t drawn = 0;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -16,10 +17,10 @@ namespace colossal::diffusion {
 
 run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source, PipelineParts& parts,
                         const ClipToSample& what) {
-  const double guidance = source.keys.guidance;
+  const double guidance = source.keys.guidance, rate = what.fps > 0 ? what.fps : kDefaultRate;
   const ClipLength length = clip_length(source, /*frames=*/0);
-  const ToldCaptions captions =
-      read_captions(source, parts, {.prompt = what.prompt, .is_guided = run::has_second_pass(source, guidance)});
+  const ToldCaptions captions = read_captions(
+      source, parts, {.prompt = what.prompt, .is_guided = run::has_second_pass(source, guidance), .fps = rate});
   const noise::SamplerPlan plan = run::plan_of(source, {.steps = what.steps, .frames = length.latents});
   const at::Tensor clip = draw(engine.distributed(), plan,
                                {.told = captions.told,
@@ -32,7 +33,7 @@ run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source
   std::unique_ptr<data::ClipEncoder> gif;
   decode_clip(parts, engine.mesh(), {.clip = clip, .frames = length.frames}, [&](const data::Picture& frame) {
     if (!gif)
-      gif = data::encode_gif({.width = frame.width, .height = frame.height, .fps = kDefaultRate},
+      gif = data::encode_gif({.width = frame.width, .height = frame.height, .fps = std::min(rate, data::kMostGifRate)},
                              [&bytes](std::string_view piece) { bytes += piece; });
     gif->add(frame);
   });

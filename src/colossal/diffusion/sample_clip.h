@@ -22,6 +22,7 @@ struct ClipToSample {
   uint64_t seed = 1;
   int64_t steps = 25;             ///< of the sampler
   std::function<bool()> stops{};  ///< Drawing::stop_requested
+  double fps = 0;                 ///< frames a second, of the GIF at most 50; 0 = kDefaultRate
 };
 
 /// Draws a clip with the model of a run that learns clips, of the length and size for which it is made, and returns it as
