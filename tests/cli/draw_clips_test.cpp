@@ -163,7 +163,7 @@ TEST_F(DrawClips, DecodesFramesOneByOne) {
   EXPECT_THAT(refused("x", {"--prompt", "x", "--vae", "none"}, "latents"), HasSubstr("channels must be 3"));
 }
 
-TEST_F(DrawClips, AreNotServed) {
+TEST_F(DrawClips, RefuseToBeServed) {
   const Outcome outcome = run_command("serve", {"--from", folder() / "run", "--port", "0"});
   EXPECT_NE(outcome.status, 0);
   EXPECT_THAT(outcome.err, HasSubstr("the model must draw pictures: got one of clips"));

@@ -126,7 +126,7 @@ TEST(ClipDrawings, KeepGivenFramesWhichOthersFollow) {
 }
 
 // Before it is trained the model draws frames without one another, and a picture as a clip of one frame.
-TEST(ClipDrawings, AreThePicturesOfTheirFramesBeforeTraining) {
+TEST(ClipDrawings, EqualPicturesOfTheirFramesBeforeTraining) {
   Drawing all = clips({1});
   all.start = random({1, 3, kFrames, kHeight, kWidth}, 5);
   const at::Tensor clip = drawn(all, {}, 1, /*is_new=*/true);
@@ -157,7 +157,9 @@ TEST(ClipDrawings, RefuseFramesThatCannotBeGiven) {
 TEST(ClipDrawings, RefuseFewerFramesThanRanks) {
   Drawing drawing = clips({1}, 1);
   drawing.frames = 1;
-  EXPECT_THAT(test::thrown_message([&] { drawn(drawing, {.sequence = {2, "dsp"}}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                drawn(drawing, {.sequence = {2, "dsp"}});
+              }),
               testing::AllOf(HasSubstr("each of the 2 ranks"), HasSubstr("got 1 frames")));
 }
 

@@ -1,4 +1,5 @@
-// Runs that learn clips: in pixels and in latents, of several lengths, in every layout, resumed, and with broken videos.
+// Runs that learn clips: in pixels and in latents, of several lengths, in every layout, resumed, and with broken
+// videos.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -154,7 +154,7 @@ TEST_F(LargeModels, RefuseGuidanceThatHasNoInput) {
 }
 
 // The index names the class of each part. Captions of bytes have no tokenizer of diffusers.
-TEST_F(LargeModels, AreWrittenAsPipelines) {
+TEST_F(LargeModels, WritePipelines) {
   const std::pair<const char*, const char*> classes[] = {{"sdxl-tiny", "StableDiffusionXLPipeline"},
                                                          {"sd3-tiny", "StableDiffusion3Pipeline"},
                                                          {"flux-tiny", "FluxPipeline"}};

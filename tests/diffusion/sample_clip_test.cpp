@@ -14,7 +14,7 @@
 namespace colossal::diffusion::sample_clip_test {
 namespace {
 
-TEST(SampleClip, IsAGifOnTheFirstRank) {
+TEST(SampleClip, MakesAGifOnTheFirstRank) {
   const test::TemporaryFolder folder;
   const run::Config config = test::clip_run_config(folder / "run", {"--parallel.data=2", "--training.batch_size=2"});
   const run::ResolvedModel model = run::resolve_model(config, run::built_in());

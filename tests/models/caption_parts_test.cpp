@@ -114,7 +114,7 @@ TEST(CaptionParts, ReadPadsOfT5UnlessTheyAreMasked) {
 }
 
 // The encoder alone computes what the first blocks of a whole T5 compute.
-TEST(CaptionParts, AreTheStatesOfTheEncoderOfAWholeT5) {
+TEST(CaptionParts, EqualTheEncoderOfAWholeT5) {
   const at::NoGradGuard no_grad;
   ModelShape whole = preset("t5-encoder-tiny");
   auto own = whole.own.as<T5Sizes>();

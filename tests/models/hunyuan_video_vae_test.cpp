@@ -35,8 +35,8 @@ nlohmann::json small_config() {
 
 ModelShape shape_of(const nlohmann::json& config) { return hunyuan_video_vae_folder().from_json(config); }
 
-/// Sets the parameters to the values that the tensors of the folder had: those sorted by name have t = 0, 1, ... and the
-/// elements .1 sin((i i mod 1009) + t), plus 1 in norms.
+/// Sets the parameters to the values that the tensors of the folder had: those sorted by name have t = 0, 1, ... and
+/// the elements .1 sin((i i mod 1009) + t), plus 1 in norms.
 void set_values(Made& made) {
   const std::vector<nn::ExternalName> names = hunyuan_video_vae_folder().names(made.model.shape);
   std::map<std::string, double> offsets;

@@ -1,6 +1,6 @@
 // The length of the clips of a drawing, and options that only clips have.
 //
-//   const ClipLength length = clip_length(source, /*frames=*/51);    // 15 of the latent, with Open-Sora 1.2's autoencoder
+//   const ClipLength length = clip_length(source, /*frames=*/51);    // 15 latents with Open-Sora 1.2's autoencoder
 #pragma once
 #include <cstdint>
 

@@ -23,8 +23,8 @@ struct ClipToDecode {
 /// Decodes a clip and calls `take` for its frames in order, on rank 0 of the mesh.
 /// Memory:        a frame, or a chunk of an autoencoder of clips (models/autoencoder_clips.h).
 /// Communication: an autoencoder of pictures decodes frame by frame, whose rows all ranks of the mesh share
-///                (PipelineParts::pixels()). One of clips decodes on rank 0. Then all ranks agree on errors. All of them
-///                must call it with the same clip.
+///                (PipelineParts::pixels()). One of clips decodes on rank 0. Then all ranks agree on errors. All of
+///                them must call it with the same clip.
 /// Errors: DecodingFailed, on all ranks; those of `take`, on rank 0.
 void decode_clip(const PipelineParts& parts, comm::Mesh& mesh, const ClipToDecode& what,
                  const std::function<void(const data::Picture&)>& take);

@@ -61,12 +61,12 @@ class PipelineParts {
   at::Tensor drawn(const at::Tensor& pixels, bool in_tiles = false, comm::Group* ranks = nullptr) const;
   /// Returns true if the autoencoder is one of clips, whose frames decode_frames() decodes.
   bool decodes_clips() const;
-  /// Decodes what the model drew of one clip, [1, C, t, h, w], to `frames` frames, chunk by chunk on this rank alone, and
-  /// calls `take` for each, [3, H, W] on the host in fp32 at least. Requires: decodes_clips().
+  /// Decodes what the model drew of one clip, [1, C, t, h, w], to `frames` frames, chunk by chunk on this rank alone,
+  /// and calls `take` for each, [3, H, W] on the host in fp32 at least. Requires: decodes_clips().
   /// Errors ("draw"): numbers that are not finite; ("model") those of models::decode_in_chunks().
   void decode_frames(const at::Tensor& clip, int64_t frames, const std::function<void(const at::Tensor&)>& take) const;
-  /// Returns what the model draws for one frame of a clip, [1, 3, H, W] in [-1, 1]: as drawn(), or with an autoencoder of
-  /// clips the latent of a clip of that frame. [1, C, h, w].
+  /// Returns what the model draws for one frame of a clip, [1, 3, H, W] in [-1, 1]: as drawn(), or with an autoencoder
+  /// of clips the latent of a clip of that frame. [1, C, h, w].
   at::Tensor drawn_frame(const at::Tensor& pixels, bool in_tiles = false, comm::Group* ranks = nullptr) const;
   /// Returns a line for the user about pictures of `cells` that are decoded in tiles (models/autoencoder_tiles.h): that
   /// they are approximate. Empty = one tile has them whole.

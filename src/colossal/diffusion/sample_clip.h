@@ -1,7 +1,7 @@
 // The clip that a run draws while it trains.
 //
 //   const auto stops = [&] { return trainer.stops(); };
-//   const run::Sample sample = sample_clip(trainer.engine(), source, parts, {.prompt = "a red circle", .stops = stops});
+//   const run::Sample sample = sample_clip(trainer.engine(), source, parts, {.prompt = "a circle", .stops = stops});
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,8 +25,8 @@ struct ClipToSample {
   double fps = 0;                 ///< frames a second, of the GIF at most 50; 0 = kDefaultRate
 };
 
-/// Draws a clip with the model of a run that learns clips, of the length and size for which it is made, and returns it as
-/// a GIF: its bytes on rank 0, none on others. Requires: the pipeline reads text.
+/// Draws a clip with the model of a run that learns clips, of the length and size for which it is made, and returns it
+/// as a GIF: its bytes on rank 0, none on others. Requires: the pipeline reads text.
 /// Communication: that of draw() and decode_clip(); all ranks must call it. Errors: those of draw() and decode_clip().
 run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source, PipelineParts& parts,
                         const ClipToSample& what);

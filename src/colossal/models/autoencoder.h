@@ -55,8 +55,8 @@ at::Tensor decoded(const Model& model, const at::Tensor& latents);
 /// Returns the name of the first part of the decoder whose numbers are not finite; "" = all are (models/not_finite.h).
 std::string not_finite_in_decoder(const Model& model, const at::Tensor& latents);
 
-/// Returns the latent that a denoiser reads for a sample [B, C, ...]: (sample - shift) * scaling, from which the mean of
-/// its channel is subtracted and which is divided by its deviation, if the sizes have them. Errors ("model"): other
+/// Returns the latent that a denoiser reads for a sample [B, C, ...]: (sample - shift) * scaling, from which the mean
+/// of its channel is subtracted and which is divided by its deviation, if the sizes have them. Errors ("model"): other
 /// channels.
 at::Tensor latent_of(const AutoencoderSizes& sizes, const at::Tensor& sample);
 /// Returns the sample to decode for a latent of a denoiser: the reverse.

@@ -11,7 +11,6 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_rows.h"
 #include "colossal/models/clip_sizes.h"
-#include "colossal/models/families/open_sora_vae.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/clip_memory.h"
 
@@ -121,7 +120,7 @@ class Parts {
       return run_stage(model_, of_frames, {}, nn::step_of(clip_batch("images", pixels))).at(kHidden);
     }
     const at::Tensor moments = frame_moments_by_rows(model_, *parameters_, pixels.transpose(1, 2).flatten(0, 1));
-    const at::Tensor latents = moments.chunk(2, 1)[0].to(parameters_->options().dtype) * frame_scaling();
+    const at::Tensor latents = moments.chunk(2, 1)[0].to(parameters_->options().dtype) * frame_scaling(model_.shape);
     return latents.flatten(2).transpose(1, 2).contiguous().unflatten(0, {pixels.size(0), -1});
   }
   /// Returns clips of such hidden states. `latents`: those of the clip.
@@ -134,10 +133,10 @@ class Parts {
       own.at(kHidden) = hidden.contiguous();
       return as_clips(run_stage(model_, of_frames, std::move(own), step).at(kHidden), pixels_of(sizes_, latents));
     }
-    const at::Tensor frames = as_clips(hidden.flatten(1, 2), cells).transpose(1, 2).flatten(0, 1) / frame_scaling();
+    const at::Tensor frames =
+        as_clips(hidden.flatten(1, 2), cells).transpose(1, 2).flatten(0, 1) / frame_scaling(model_.shape);
     return decoded_frames_by_rows(model_, *parameters_, frames).unflatten(0, {hidden.size(0), -1}).transpose(1, 2);
   }
-  double frame_scaling() const { return model_.shape.own.as<OpenSoraVaeSizes>().scaling; }
 
   at::Tensor moments_of_chunk(int64_t first, int64_t count, const FrameReader& read) const {
     std::vector<at::Tensor> hidden;
@@ -178,8 +177,8 @@ class Stream {
   /// Makes the states of the frames [first, first + count) of the source, and its chunk.
   using Source = std::function<States(int64_t first, int64_t count, const nn::ForwardContext& chunk)>;
 
-  /// `clip`: of the whole clip, sizes alone; `name`: its field. `frames`: those of the source, of which `unit` stand for
-  /// a frame of the latent.
+  /// `clip`: of the whole clip, sizes alone; `name`: its field. `frames`: those of the source, of which `unit` stand
+  /// for a frame of the latent.
   Stream(const Model& model, const char* name, const at::Tensor& clip, int64_t frames, int64_t latents, Source source,
          const ChunkOptions& options)
       : model_(model),
@@ -194,7 +193,8 @@ class Stream {
     step_.parts.set(nn::ClipPass{&memory_});
   }
 
-  /// Runs the blocks [first, last), and the norm if `ends`, and calls `take` for the states of each chunk in their order.
+  /// Runs the blocks [first, last), and the norm if `ends`, and calls `take` for the states of each chunk in their
+  /// order.
   void run(int64_t first, int64_t last, bool ends, const std::function<void(const States&)>& take) {
     from_ = first;
     for (int64_t block = first; block < last; ++block) {

@@ -1,6 +1,6 @@
 // Encodes and decodes clips, whole or in chunks of time.
 //
-//   const at::Tensor moments = models::moments_of_clips(model, pixels);          // [B, 3, T, H, W] -> [B, 2 C, t, h, w]
+//   const at::Tensor moments = models::moments_of_clips(model, pixels);        // [B, 3, T, H, W] -> [B, 2 C, t, h, w]
 //   models::decode_in_chunks(model, latents, [&](const at::Tensor& frames) { write(frames); });
 //
 // An autoencoder of one of three kinds (AutoencoderSizes) takes clips:

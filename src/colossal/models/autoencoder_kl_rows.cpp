@@ -15,7 +15,6 @@
 #include "colossal/base/error.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/families/autoencoder_kl.h"
-#include "colossal/models/families/open_sora_vae.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/linear.h"
 #include "colossal/ops/attention/attention.h"
@@ -109,8 +108,8 @@ std::vector<int64_t> shares_of(int64_t rows, int64_t ranks) {
 
 class Rows {
  public:
-  /// `cells`: rows of the latent. If the ranks are more than these, each has all rows. `offset`: the number of the first
-  /// block in a model that has the autoencoder within it.
+  /// `cells`: rows of the latent. If the ranks are more than these, each has all rows. `offset`: the number of the
+  /// first block in a model that has the autoencoder within it.
   Rows(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const RowOptions& options, int64_t cells,
        int64_t offset = 0)
       : own_(own),
@@ -342,7 +341,7 @@ at::Tensor moments_of_one(const AutoencoderKlSizes& own, const Rows& rows, const
 AutoencoderKlSizes frame_sizes_of(const Model& model) {
   require(has_frame_rows(model.shape), "model", "frames are decoded and encoded by rows by an open_sora_vae: got ",
           model.shape.architecture->name);
-  return model.shape.own.as<OpenSoraVaeSizes>().of_frames();
+  return model.shape.part<FrameAutoencoder>().sizes;
 }
 
 at::Tensor decoded(const AutoencoderKlSizes& own, const nn::Parameters& parameters, const at::Tensor& latents,
@@ -396,7 +395,9 @@ at::Tensor moments_by_rows(const Model& model, const nn::Parameters& parameters,
   return autoencoder_rows::moments(autoencoder_rows::sizes_of(model), parameters, pixels, options);
 }
 
-bool has_frame_rows(const ModelShape& shape) { return shape.architecture->name == "open_sora_vae"; }
+bool has_frame_rows(const ModelShape& shape) { return !shape.part<FrameAutoencoder>().sizes.levels.empty(); }
+
+double frame_scaling(const ModelShape& shape) { return shape.part<FrameAutoencoder>().sizes.scaling; }
 
 at::Tensor decoded_frames_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,
                                   const RowOptions& options) {

@@ -36,8 +36,8 @@ struct RowOptions {
 
 /// Returns true if a model can decode and encode by rows: one of the family autoencoder_kl.
 bool has_rows(const ModelShape& shape);
-/// Returns true if pictures, or frames of clips (has_frame_rows()), of that many cells of a latent should be decoded and
-/// encoded by rows: if they have more than 512 x 512 pixels, or several ranks share them.
+/// Returns true if pictures, or frames of clips (has_frame_rows()), of that many cells of a latent should be decoded
+/// and encoded by rows: if they have more than 512 x 512 pixels, or several ranks share them.
 bool prefers_rows(const ModelShape& shape, int64_t cells, int64_t ranks = 1);
 
 /// Decodes as decoded() does. `parameters` are those of the model.
@@ -54,6 +54,8 @@ at::Tensor moments_by_rows(const Model& model, const nn::Parameters& parameters,
 
 /// Returns true if a model of clips has an AutoencoderKL within it, for its frames: one of the family open_sora_vae.
 bool has_frame_rows(const ModelShape& shape);
+/// Returns the scaling of the latents of that autoencoder (AutoencoderSizes). Requires: has_frame_rows().
+double frame_scaling(const ModelShape& shape);
 /// Decode latents [n, C, h, w] of frames, and encode frames [n, 3, H, W], with that autoencoder alone, as
 /// decoded_by_rows() and moments_by_rows() do. Errors ("model"): those of these; a model of another family.
 at::Tensor decoded_frames_by_rows(const Model& model, const nn::Parameters& parameters, const at::Tensor& latents,

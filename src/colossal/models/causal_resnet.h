@@ -22,8 +22,8 @@ struct CausalStyle {
   bool replicates = false;  ///< CausalOptions::replicates
   bool bias = true;         ///< of the convolutions of ResNets
 
-  /// Returns the options of a convolution whose kernel has `side` frames, rows and columns, with LibTorch's deviation of
-  /// initial weights.
+  /// Returns the options of a convolution whose kernel has `side` frames, rows and columns, with LibTorch's deviation
+  /// of initial weights.
   nn::CausalOptions kernel(int64_t in, int64_t side) const;
 };
 

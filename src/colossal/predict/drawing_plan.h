@@ -57,8 +57,8 @@ struct DrawingPlan {
   double step_seconds = 0;  ///< of a pass of the model, with both halves of guidance
   double sent = 0;          ///< elements that all ranks together send in a step
   int64_t tokens = 0;       ///< patches of a picture, or of all frames of a clip, which the model reads
-  /// Elements that all ranks together send in a forward pass of one clip to switch between axes (nn/axis_switch.h), with
-  /// sequence.mode dsp. A guided step has two passes. 0 = none
+  /// Elements that all ranks together send in a forward pass of one clip to switch between axes (nn/axis_switch.h),
+  /// with sequence.mode dsp. A guided step has two passes. 0 = none
   double switched = 0;
   int64_t ranks = 1;
   int64_t peak_bytes = 0;   ///< of a rank: the most that a part needs while it computes, with the weights of others
@@ -78,8 +78,8 @@ struct DrawingPlan {
 DrawingPlan plan_drawing(const run::PipelineSource& source, const DrawnWork& work, const DrawnLoading& loading,
                          const plan::Profile& profile, const run::Program& program);
 
-/// Returns the plan for people, and as one JSON object: fits, seconds, step_seconds, sent, tokens, switched, peak_bytes,
-/// limit_bytes and parts [{name, peak_bytes}].
+/// Returns the plan for people, and as one JSON object: fits, seconds, step_seconds, sent, tokens, switched,
+/// peak_bytes, limit_bytes and parts [{name, peak_bytes}].
 std::string to_text(const DrawingPlan& plan);
 std::string to_json(const DrawingPlan& plan);
 

@@ -34,7 +34,8 @@ class SizedSamples {
   /// Returns a batch of `rows` rows that has all fields of these samples, for pictures or clips of the shape `bucket`.
   virtual tensor::Batch make(int64_t rows, const BucketShape& bucket) const = 0;
   /// Fills row `row` of `batch` with picture or video `index`, cropped to `bucket`, for which make() returned the
-  /// batch. Of a video these are the frames from `bucket.start` on. `seed`, which belongs to this row of this epoch, is the only source of randomness.
+  /// batch. Of a video these are the frames from `bucket.start` on. `seed`, which belongs to this row of this epoch, is
+  /// the only source of randomness.
   virtual void fill(int64_t index, uint64_t seed, const BucketShape& bucket, tensor::Batch& batch,
                     int64_t row) const = 0;
   /// Returns a JSON object of the properties that must be the same whenever a position in these samples is restored.

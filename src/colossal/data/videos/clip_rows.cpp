@@ -43,7 +43,8 @@ ClipRows::ClipRows(std::vector<MeasuredClip> clips, ClipLengths lengths, const C
   before_.emplace_back(static_cast<size_t>(buckets()), 0);
 }
 
-/// Finds how many clips a bucket has on average. A reader looks for the next batch epoch by epoch, so one must come soon.
+/// Finds how many clips a bucket has on average. A reader looks for the next batch epoch by epoch, so one must come
+/// soon.
 void ClipRows::expect_clips() {
   expected_.assign(static_cast<size_t>(buckets()), 0);
   for (const MeasuredClip& clip : clips_) {

@@ -42,6 +42,11 @@ struct AutoencoderKlSizes {
   bool operator==(const AutoencoderKlSizes&) const = default;
 };
 
+/// Part of the shape of a model of clips: the autoencoder of their frames, which it has within it.
+struct FrameAutoencoder {
+  AutoencoderKlSizes sizes{};  ///< without levels = the model has none
+};
+
 /// One of models::Model::blocks.
 struct AutoencoderKlBlock {
   enum class Kind : uint8_t {

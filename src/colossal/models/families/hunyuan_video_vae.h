@@ -4,9 +4,9 @@
 //   const ModelShape shape = built_in().resolve({.name = "hunyuan-video-vae-tiny"});
 //   const at::Tensor moments = models::moments_of_clips(model, pixels);      // models/autoencoder_clips.h
 //
-// It is an autoencoder (models/autoencoder.h), of clips. Its convolutions of 3 x 3 x 3 are causal in time and repeat the
-// edges of the clip. The first frame stays alone when frames are joined or doubled. A cell attends to all cells of its
-// frame and of earlier ones. Norms read all frames of a clip. It runs with whole clips on each rank: under data
+// It is an autoencoder (models/autoencoder.h), of clips. Its convolutions of 3 x 3 x 3 are causal in time and repeat
+// the edges of the clip. The first frame stays alone when frames are joined or doubled. A cell attends to all cells of
+// its frame and of earlier ones. Norms read all frames of a clip. It runs with whole clips on each rank: under data
 // parallelism, ZeRO and pipelines, with recomputed blocks and memory tiers.
 #pragma once
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace colossal::models {
 
-/// The sizes of the autoencoder. It takes clips of any size; `frames`, `height` and `width` are those of training and of
-/// plans.
+/// The sizes of the autoencoder. It takes clips of any size; `frames`, `height` and `width` are those of training and
+/// of plans.
 struct HunyuanVideoVaeSizes {
   int64_t frames = 1, height = 0, width = 0;
   int64_t channels = 3;
@@ -58,8 +58,8 @@ struct HunyuanVideoVaeBlock {
 /// Returns the blocks of a model in their order.
 std::vector<HunyuanVideoVaeBlock> hunyuan_video_vae_blocks(const HunyuanVideoVaeSizes& sizes);
 
-/// Returns diffusers' folder of the class AutoencoderKLHunyuanVideo (0.42.1): the folder `vae` of a pipeline. Its config
-/// has no sizes of training, so a shape that is read has clips of one cell of a latent and one frame.
+/// Returns diffusers' folder of the class AutoencoderKLHunyuanVideo (0.42.1): the folder `vae` of a pipeline. Its
+/// config has no sizes of training, so a shape that is read has clips of one cell of a latent and one frame.
 Diffusers hunyuan_video_vae_folder();
 
 }  // namespace colossal::models

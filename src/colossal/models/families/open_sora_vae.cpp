@@ -158,6 +158,7 @@ void settle(ModelShape& s) {
   s.positions = own.frames * own.height * own.width;
   s.norm_epsilon = kTimeEpsilon;
   s.tied = false;
+  s.set(FrameAutoencoder{own.of_frames()});
   s.set(AutoencoderSizes{.channels = own.channels,
                          .factor = factor,
                          .scaling = 1,

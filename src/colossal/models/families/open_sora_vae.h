@@ -4,10 +4,10 @@
 //   const ModelShape shape = built_in().resolve({.name = "open-sora-vae-tiny"});
 //   const at::Tensor moments = models::moments_of_clips(model, pixels);      // models/autoencoder_clips.h
 //
-// It is an autoencoder (models/autoencoder.h), of clips. The second one reads the means of the first one's latents, times
-// `scaling`; Open-Sora draws a sample of them. Before the first frame of a chunk zeros fill it up to a multiple of four
-// frames; decoded, they are dropped. A pass of the model takes clips of at most a chunk. It runs with whole clips on
-// each rank: under data parallelism, ZeRO and pipelines, with recomputed blocks and memory tiers.
+// It is an autoencoder (models/autoencoder.h), of clips. The second one reads the means of the first one's latents,
+// times `scaling`; Open-Sora draws a sample of them. Before the first frame of a chunk zeros fill it up to a multiple
+// of four frames; decoded, they are dropped. A pass of the model takes clips of at most a chunk. It runs with whole
+// clips on each rank: under data parallelism, ZeRO and pipelines, with recomputed blocks and memory tiers.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -21,8 +21,8 @@
 
 namespace colossal::models {
 
-/// The sizes of the autoencoder. It takes clips of any size; `frames`, `height` and `width` are those of training and of
-/// plans.
+/// The sizes of the autoencoder. It takes clips of any size; `frames`, `height` and `width` are those of training and
+/// of plans.
 struct OpenSoraVaeSizes {
   int64_t frames = 17, height = 256, width = 256;
   std::vector<int64_t> levels{128, 256, 512, 512};  ///< AutoencoderKlSizes, of the autoencoder of frames
@@ -69,7 +69,8 @@ struct OpenSoraVaeBlock {
 /// Returns the blocks of a model in their order.
 std::vector<OpenSoraVaeBlock> open_sora_vae_blocks(const OpenSoraVaeSizes& sizes);
 
-/// Returns the published folder OpenSora-VAE-v1.2: its keys and names. Its autoencoder of frames has the sizes of SDXL's.
+/// Returns the published folder OpenSora-VAE-v1.2: its keys and names. Its autoencoder of frames has the sizes of
+/// SDXL's.
 HuggingFace open_sora_vae_folder();
 
 }  // namespace colossal::models

@@ -26,8 +26,8 @@ namespace colossal::run {
 /// are. Errors: those of find_source().
 models::AutoencoderSizes autoencoder_sizes(const PipelineSource& pipeline);
 
-/// Checks the keys of [data] that belong to clips. Errors ("data"): any of them for a model of pictures; mirror or prior
-/// for one of clips; those of models::latent_frames().
+/// Checks the keys of [data] that belong to clips. Errors ("data"): any of them for a model of pictures; mirror or
+/// prior for one of clips; those of models::latent_frames().
 void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 /// Returns the lengths of the clips of a run with all their lists; those of the model, if data.frames is empty.
@@ -39,8 +39,8 @@ data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSour
 /// with the most frames (data::largest_length()), of which memory and plans are those of the run.
 void complete_diffusion(Config& config, const OwnTables& tables, std::vector<std::string>& notices);
 
-/// Sets `clips` to those of training, and held_out_frames to the longest length up to that of the largest batches that a
-/// clip held out reaches. Shorter clips leave held_out, with a notice. Requires: fps is set.
+/// Sets `clips` to those of training, and held_out_frames to the longest length up to that of the largest batches that
+/// a clip held out reaches. Shorter clips leave held_out, with a notice. Requires: fps is set.
 /// Errors: those of data::ClipRows.
 void choose_clips(DrawnPictures& drawn, const data::ClipLengths& lengths, uint64_t seed);
 

@@ -56,8 +56,9 @@ struct DrawnPictures {
 };
 
 /// Opens data.path: pictures with captions for a model that reads text (data::open_captioned), with classes for another
-/// one. A model of clips also gets videos. A picture is held out with the probability data.held_out, drawn from its name; drawn shapes are held out in
-/// addition. Pictures of training are cropped to their buckets, those held out to the size of the run.
+/// one. A model of clips also gets videos. A picture is held out with the probability data.held_out, drawn from its
+/// name; drawn shapes are held out in addition. Pictures of training are cropped to their buckets, those held out to
+/// the size of the run.
 /// Errors ("data"): those of open_captioned() and bucket_sizes(); no picture to train with.
 /// Cost: reads each file once, for its checksum.
 DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
@@ -73,8 +74,8 @@ DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const 
 /// Errors ("data"): no width and height; sides off the grid of the model, with the nearest.
 data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
-/// Leaves out pictures and videos that cannot be decoded, with notices. `is_known`: returns true for a picture that was decoded
-/// before; null = none was. Errors ("data"): no picture of training is left. Cost: decodes the others.
+/// Leaves out pictures and videos that cannot be decoded, with notices. `is_known`: returns true for a picture that was
+/// decoded before; null = none was. Errors ("data"): no picture of training is left. Cost: decodes the others.
 void skip_broken(DrawnPictures& pictures, const std::function<bool(const DrawnPicture&)>& is_known = {});
 
 /// Returns the pixels of a picture, [3, h, w] in [-1, 1].

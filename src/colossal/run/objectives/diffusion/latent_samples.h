@@ -37,8 +37,8 @@ struct LatentOptions {
   bool zeros_for_empty = false;  ///< zeros take the place of what the model reads of the empty caption
 };
 
-/// The pictures or clips of training, or those held out. A held-out picture has the mean of its latent. Rows that a step
-/// encodes draw the same numbers as others, and need no cache (null). Rows of pixels need one for captions alone.
+/// The pictures or clips of training, or those held out. A held-out picture has the mean of its latent. Rows that a
+/// step encodes draw the same numbers as others, and need no cache (null). Rows of pixels need one for captions alone.
 class LatentSamples final : public data::SizedSamples {
  public:
   LatentSamples(std::shared_ptr<const DrawnPictures> pictures, std::shared_ptr<const LatentCache> cache,
