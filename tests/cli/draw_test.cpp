@@ -168,7 +168,7 @@ TEST_F(Draw, RefusesWhatItCannotDraw) {
   EXPECT_THAT(refused({"--class", "star", "--approximate", "pab"}), HasSubstr("needs a model with two axes"));
   EXPECT_THAT(refused({"--plan", "--approximate", "pab"}), HasSubstr("--approximate has no effect with --plan"));
   EXPECT_THAT(refused({"--class", "star", "--guidance", "1", "--parallel.guidance", "2"}),
-              HasSubstr("parallel.guidance must be 1 without guidance"));
+              HasSubstr("parallel.guidance must be 1 for one pass a step, without guidance"));
   const Words dsp{"--parallel.sequence.mode", "dsp"};
   EXPECT_THAT(refused(dsp), HasSubstr("has no effect with --parallel.sequence=1")) << "a mode that draw knows";
   EXPECT_THAT(run_command("generate", {"--from", "x", "--prompt", "x", dsp[0], dsp[1]}).err, HasSubstr("dsp not in {"));
