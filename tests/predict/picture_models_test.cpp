@@ -21,8 +21,9 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 plan::Prediction predicted(const std::string& example, std::vector<std::string> flags) {
   flags.push_back("--run.device=cuda");
   run::Config config = run::read_given_config(test::source_dir() + "/examples/" + example, flags).config;
-  run::complete_keys(config, run::built_in_objectives());
-  const run::ResolvedModel model = run::resolve_run(config, run::built_in());
+  const run::Program program = run::built_in();
+  run::complete_keys(config, program.objectives, run::tables_of(program.adapters));
+  const run::ResolvedModel model = run::resolve_run(config, program);
   model.objective.write_keys(config);
   return predict_step({config, train::models_of(config, model)}, plan::Cluster(plan::find_profile("rtx-3060"), 1));
 }

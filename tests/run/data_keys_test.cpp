@@ -28,7 +28,7 @@ struct ClipKeys {
   int64_t size = 64, frames = 16;
   void fields(Fields& f) {
     f.integer("scale", size, "pixels", "side of a frame", 1);
-    f.previously("pictures").integer("frames", frames, "frames", "frames of a clip", 1);
+    f.previously("pictures").integer("lengths", frames, "frames", "frames of a clip", 1);
   }
   bool operator==(const ClipKeys&) const = default;
 };
@@ -74,7 +74,7 @@ std::string refusal(const Config& config) {
 }
 
 TEST(DataKeys, BelongToTheObjective) {
-  const ChosenObjective clips = chosen(config_of("[clips]\n[data]\nscale = 32\n", {"--data.frames=8"}));
+  const ChosenObjective clips = chosen(config_of("[clips]\n[data]\nscale = 32\n", {"--data.lengths=8"}));
   EXPECT_EQ(clips.row.values().data<ClipKeys>(), (ClipKeys{32, 8}));
   EXPECT_EQ(chosen(config_of("[folds]\n[data]\nscale = \"small\"\n")).row.values().data<FoldKeys>().size, "small")
       << "another objective may have a key of the same name";
@@ -94,9 +94,9 @@ TEST(DataKeys, RefuseOtherObjectivesByName) {
             "[config] --data.shuffle_bytes: `data.shuffle_bytes` belongs to the objectives next-token, masked-token "
             "and alignment, and "
             "this run has target: got \"0B\"; leave it out");
-  EXPECT_THAT(refusal(config_of("[folds]\n[data]\nframes = 4\n")), HasSubstr("belongs to the objective clips"));
+  EXPECT_THAT(refusal(config_of("[folds]\n[data]\nlengths = 4\n")), HasSubstr("belongs to the objective clips"));
   EXPECT_THAT(refusal(config_of("[clips]\n[data]\nscale = \"small\"\n")), HasSubstr("`data.scale` must be an integer"));
-  EXPECT_THAT(refusal(config_of("[clips]\n[data]\nframes = 0\n")), HasSubstr("`data.frames` must be at least 1"));
+  EXPECT_THAT(refusal(config_of("[clips]\n[data]\nlengths = 0\n")), HasSubstr("`data.lengths` must be at least 1"));
 }
 
 // Run folders of earlier versions have every key of every objective.
@@ -111,7 +111,7 @@ TEST(DataKeys, OfOtherObjectivesMayHaveTheirDefaults) {
 TEST(DataKeys, SuggestTheNearest) {
   EXPECT_THAT(refusal(config_of("[data]\nsequnce = 3\n")),
               HasSubstr("x.toml:2: unknown key `data.sequnce`, did you mean `data.sequence`?"));
-  EXPECT_THAT(refusal(config_of("[data]\nfrmes = 3\n")), HasSubstr("did you mean `data.frames`?"));
+  EXPECT_THAT(refusal(config_of("[data]\nlngths = 3\n")), HasSubstr("did you mean `data.lengths`?"));
   const Config config = config_of("", {"--data.maskd=0.2"});
   EXPECT_THAT(test::thrown_message([&] { refuse_other_keys(config, {}, built_in_data_keys()); }),
               HasSubstr("--data.maskd: unknown key `data.maskd`, did you mean `data.masked`?"));
@@ -121,7 +121,7 @@ TEST(DataKeys, KeepTheirValuesInASavedRun) {
   Config config = config_of("[clips]\n[data]\nscale = 32\n");
   chosen(config).write_keys(config);
   const std::string kept = to_toml(config);
-  EXPECT_THAT(kept, HasSubstr("\nframes = 16\nscale = 32\n"));
+  EXPECT_THAT(kept, HasSubstr("\nlengths = 16\nscale = 32\n"));
   EXPECT_THAT(kept, Not(HasSubstr("masked")));
   const Config again = config_of(kept);
   EXPECT_EQ(to_toml(again), kept);
@@ -132,7 +132,7 @@ TEST(DataKeys, ReadPreviousNames) {
   std::vector<std::string> notices;
   const ChosenObjective clips = chosen(config_of("[clips]\n[data]\npictures = 4\n"), &notices);
   EXPECT_EQ(clips.row.values().data<ClipKeys>().frames, 4);
-  EXPECT_THAT(notices, ElementsAre("data.pictures is now data.frames"));
+  EXPECT_THAT(notices, ElementsAre("data.pictures is now data.lengths"));
   notices.clear();
   const ChosenObjective images =
       chosen(config_of("", {"--model.name=vit-tiny-cifar", "--data.least_area=0.25"}), &notices);
@@ -149,8 +149,8 @@ TEST(DataKeys, CompareOnResume) {
     return listed(changes_since({{"config", saved}}, config, shape, program));
   };
   EXPECT_EQ(changes("[data]\nmasked = 0.15\naugment = true\nweights = []\n", ""), "") << "an earlier version saved all";
-  EXPECT_EQ(changes("[clips]\n[data]\npictures = 4\n", "[clips]\n[data]\nframes = 4\n"), "");
-  EXPECT_EQ(changes("[clips]\n[data]\nframes = 4\n", "[clips]\n[data]\nframes = 8\n"), "data.frames = 4 -> 8");
+  EXPECT_EQ(changes("[clips]\n[data]\npictures = 4\n", "[clips]\n[data]\nlengths = 4\n"), "");
+  EXPECT_EQ(changes("[clips]\n[data]\nlengths = 4\n", "[clips]\n[data]\nlengths = 8\n"), "data.lengths = 4 -> 8");
   EXPECT_EQ(changes("[data]\nshuffle_bytes = 7\n", ""), "data.shuffle_bytes = \"7B\" -> \"64MiB\"");
 }
 
@@ -173,7 +173,7 @@ TEST(DataKeys, ListByObjective) {
     if (key.section_help == "keys of the objective clips") of_clips.push_back(key.key);
     if (key.section_help == "keys of the objectives next-token, masked-token and alignment") of_two.push_back(key.key);
   }
-  EXPECT_THAT(of_clips, ElementsAre("data.scale", "data.frames"));
+  EXPECT_THAT(of_clips, ElementsAre("data.scale", "data.lengths"));
   EXPECT_THAT(of_two, ElementsAre("data.sources", "data.weights", "data.shuffle_bytes"));
   EXPECT_THAT(format_help(keys), HasSubstr("\n[data]\n  keys of the objective masked-token\n  masked = 0.15\n"));
   EXPECT_THAT(describe_data_keys({}), IsEmpty());
