@@ -18,7 +18,9 @@ bool ModelShape::operator==(const ModelShape& other) const {
                                                        : architecture == other.architecture;
   const auto mine = part<OwnTextEncoder>().shape, theirs = other.part<OwnTextEncoder>().shape;
   const bool same_text = mine == theirs || (mine && theirs && *mine == *theirs);
-  return same && same_text && sizes(*this) == sizes(other) && outputs() == other.outputs() &&
+  const auto control = part<OwnControl>(), other_control = other.part<OwnControl>();
+  const bool same_control = control.channels == other_control.channels && control.scale == other_control.scale;
+  return same && same_text && same_control && sizes(*this) == sizes(other) && outputs() == other.outputs() &&
          has_values() == other.has_values();
 }
 

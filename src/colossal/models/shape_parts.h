@@ -1,5 +1,5 @@
-// Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes, ValueSizes and
-// OwnTextEncoder; without them a model has the defaults.
+// Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes, ValueSizes,
+// OwnTextEncoder and OwnControl; without them a model has the defaults.
 //
 //   shape.set(models::MixtureSizes{.experts = 8});
 //   if (shape.part<models::MixtureSizes>().experts > 0) ...
@@ -140,6 +140,14 @@ struct TextEncoderSizes {
 /// A denoiser whose first blocks are its text encoder (models/clip_text_within.h).
 struct OwnTextEncoder {
   std::shared_ptr<const ModelShape> shape{};  ///< null = it reads states of captions
+};
+
+/// A denoiser with a ControlNet within it (models/control_net.h).
+struct OwnControl {
+  /// Channels of the layers that read the control picture. Each layer but the first halves its sides; empty = there is
+  /// no ControlNet
+  std::vector<int64_t> channels{};
+  double scale = 1;  ///< factor of what the ControlNet adds
 };
 
 /// A model whose attention reads latents (nn/latent_heads.h).
