@@ -77,12 +77,12 @@ def probe(folder, batch, dtype, *adapters):
     return load_file(out)
 
 
-def in_both(name, folder, model, batch, theirs):
+def in_both(name, folder, model, batch, theirs, *adapters):
     """Compares the results of a folder in fp32 and fp64. `theirs` computes them from a batch of that dtype."""
     for dtype, limit in ((torch.float32, 1e-5), (torch.float64, 1e-9)):
         model = model.to(dtype)
         typed = {key: x.to(dtype) if x.is_floating_point() else x for key, x in batch.items()}
-        got = probe(folder, typed, "float" if dtype == torch.float32 else "double")
+        got = probe(folder, typed, "float" if dtype == torch.float32 else "double", *adapters)
         with torch.no_grad():
             for key, wanted in theirs(model, typed).items():
                 close(f"{name}.{key} {dtype}", got[key], wanted, limit)
@@ -678,6 +678,65 @@ def gradients():
         print("gradients of", len(offs), "matrices agree within", max(offs.values()))
 
 
+def control_nets():
+    """Compares a UNet with a ControlNet at two odd shapes, whole drawings, and what we write."""
+    from PIL import Image
+    control = randomly(diffusers.ControlNetModel(
+        block_out_channels=(32, 64), layers_per_block=1, cross_attention_dim=32, norm_num_groups=8,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), attention_head_dim=4,
+        conditioning_embedding_out_channels=(8, 16)), 21)
+    at = interop.temp_dir / "controlnet"
+    control.save_pretrained(at)
+
+    class Both(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unet, self.control = whole.unet, control
+
+        def forward(self, noised, times, text, control):
+            down, middle = self.control(noised, times, encoder_hidden_states=text, controlnet_cond=control,
+                                        conditioning_scale=0.8, return_dict=False)
+            return self.unet(noised, times, encoder_hidden_states=text, down_block_additional_residuals=down,
+                             mid_block_additional_residual=middle).sample
+
+    torch.manual_seed(22)
+    for height, width in ((5, 7), (6, 10)):
+        batch = {"noised": torch.randn(2, 4, height, width), "times": torch.tensor([500.0, 20.0]),
+                 "text": torch.randn(2, 7, 32), "control": torch.rand(2, 3, 2 * height, 2 * width)}
+        in_both(f"controlnet {height} x {width}", folder / "unet", Both(), batch,
+                lambda model, typed: {"predicted": model(**typed)}, f"{at}:0.8")
+
+    latents = torch.randn(1, 4, 8, 8)
+    save_file({"latents": latents}, interop.temp_dir / "latents.safetensors")
+    image = Image.fromarray(np.random.default_rng(5).integers(0, 255, (16, 16, 3), dtype=np.uint8))
+    image.save(interop.temp_dir / "control.png")
+    parts = {key: value for key, value in whole.components.items() if key != "image_encoder"}
+    their = diffusers.StableDiffusionControlNetPipeline(**parts, controlnet=control, requires_safety_checker=False)
+    their.set_progress_bar_config(disable=True)
+
+    def compare(name, net, path):
+        their.controlnet = net
+        wanted = their("a red circle", image=image, num_inference_steps=5, guidance_scale=3.0, latents=latents.clone(),
+                       controlnet_conditioning_scale=0.8, output_type="np").images[0]
+        out = interop.temp_dir / "controlled.png"
+        interop.colossal("draw", "--from", folder, "--control", f"{path}:0.8", "--control-image",
+                         interop.temp_dir / "control.png", "--prompt", "a red circle", "--steps", 5, "--guidance", 3,
+                         "--latents", interop.temp_dir / "latents.safetensors", "--to", out)
+        off = np.abs(np.asarray(Image.open(out)).astype(int) - (wanted * 255).round()).max()
+        assert off <= 1, (name, off)
+        print("drawing with", name, "is off by", off)
+
+    compare("a controlnet of diffusers", control, at)
+    run, out = interop.temp_dir / "control-run", interop.temp_dir / "control-out"
+    interop.colossal("train", interop.source_dir / "examples/controlnet_shapes.toml", f"--run.folder={run}",
+                     f"--model.from={folder}", "--data.path=builtin-shapes:16", "--data.held_out=0",
+                     "--data.size=16,16", f"--adapter.from={at}", "--training.steps=2", "--training.batch_size=4",
+                     "--training.evaluate_every=0", "--optimizer.warmup_steps=0")
+    interop.colossal("export", "--from", run, "--adapter-only", "--to", out)
+    compare("our controlnet", diffusers.ControlNetModel.from_pretrained(out), run)
+    compare("our controlnet as a folder", diffusers.ControlNetModel.from_pretrained(out), out)
+
+
 parts()
 clips()
 clips_of_open_sora()
@@ -690,3 +749,4 @@ written_back()
 from_pictures()
 adapters()
 gradients()
+control_nets()

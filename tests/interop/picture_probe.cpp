@@ -7,9 +7,10 @@
 //     with `tiles` (of any value) too -> means, decoded     (the same in tiles)
 //     ids -> states, and pooled                             (a text encoder)
 //   DTYPE: float or double, of weights and results.
-//   With ADAPTERS, a file of a pipeline, FOLDER is that pipeline, and it writes the gradients of the adapters of both
-//   parts: noised, times, ids and weights -> loss, the sum of weights times what is predicted, and lora_A and lora_B of
-//   each module.
+//   If BATCH has `control`, ADAPTERS is FOLDER[:SCALE] of a ControlNet, which the denoiser gets.
+//   With other ADAPTERS, a file of a pipeline, FOLDER is that pipeline, and it writes the gradients of the adapters of
+//   both parts: noised, times, ids and weights -> loss, the sum of weights times what is predicted, and lora_A and
+//   lora_B of each module.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -69,6 +70,7 @@ at::Tensor predicted(distributed::DistributedModel& model, const Tensors& given)
                                                        {"classes", {Dim::Row}},
                                                        {"guidance", {Dim::Row}},
                                                        {"text", {Dim::Row, Dim::Other, Dim::Feature}},
+                                                       {"control", {Dim::Row, Dim::Other, Dim::Other, Dim::Other}},
                                                        {"pooled", {Dim::Row, Dim::Other}}};
   tensor::Batch batch;
   for (const auto& [name, x] : given) batch.add(name, {x, fields.at(name)});
@@ -146,10 +148,13 @@ int main(int count, char** words) {
     comm::run_ranks(1, [&](comm::World& world) {
       const at::NoGradGuard no_grad;
       comm::Mesh mesh(world, {});
-      if (count == 6) return write(words[3], gradients_of(words[1], words[5], read(words[2], dtype), dtype, mesh));
-      const run::SavedModel saved =
-          run::load_model(words[1], mesh, {}, at::kCPU, {.tokenizer = "none", .dtype = dtype});
-      write(words[3], results_of(*saved.model, read(words[2], dtype)));
+      const Tensors given = read(words[2], dtype);
+      if (count == 6 && !given.contains("control"))
+        return write(words[3], gradients_of(words[1], words[5], given, dtype, mesh));
+      run::Loading loading{.tokenizer = "none", .dtype = dtype};
+      if (count == 6) loading.control = run::parse_adapter(words[5]);
+      const run::SavedModel saved = run::load_model(words[1], mesh, {}, at::kCPU, loading);
+      write(words[3], results_of(*saved.model, given));
     });
   } catch (const std::exception& error) {
     return std::fprintf(stderr, "%s\n", error.what()), 1;

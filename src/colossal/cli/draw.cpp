@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/run/adapter_choice.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
@@ -44,7 +46,7 @@ struct DrawRequest {
   ModelOptions model;
   diffusion::DrawOptions options;
   int64_t guidance_ranks = 1;
-  std::string prompts, to, latents, decode, cluster;
+  std::string prompts, to, latents, decode, cluster, control;
   diffusion::OtherParts other{};
   bool as_json = false, plans = false;
 };
@@ -231,6 +233,9 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
   app.add_option("--latents", r.latents,
                  "safetensors file whose tensor `latents` [count, channels, height, width] is the starting noise, of "
                  "unit variance; default: noise of the seeds");
+  app.add_option("--control", r.control,
+                 "FOLDER[:SCALE], a ControlNet that --control-image leads: a folder of diffusers, or a run with "
+                 "adapter.kind = \"controlnet\"; default: that of --from, if it is such a run");
   app.add_option("--decode", r.decode,
                  "draw nothing: decode the tensor `latents` of a safetensors file that an earlier command wrote, "
                  "because its decoding failed");
@@ -249,6 +254,7 @@ struct DrawWork {
   run::PipelineSource source;
   diffusion::GivenPictures given;
   std::vector<run::AdapterChoice> adapters;
+  std::optional<run::AdapterChoice> control;
 };
 
 int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program& known) {
@@ -259,6 +265,7 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
   run::Loading loading = r.model.loading();
   loading.tokenizer = "none";
   run::set_adapters(loading, work.adapters);
+  loading.control = work.control;
   const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, own, r.model.layout, &known);
   const bool speaks = world->rank() == 0;
   if (speaks) {
@@ -310,6 +317,8 @@ int draw(const Arguments& arguments, const run::Program* program) {
   }
   DrawWork work;
   for (const std::string& text : std::exchange(r.model.adapters, {})) work.adapters.push_back(run::parse_adapter(text));
+  if (!r.control.empty()) work.control = run::parse_adapter(r.control);
+  if (!work.control && run::is_control_run(r.model.from)) work.control = {.folder = r.model.from};
   check_model_options(app, r.model);
   work.tasks = tasks_of(r);
   require(!names_drawn_file(r.to) || (r.prompts.empty() && r.options.count == 1), "draw",

@@ -21,6 +21,7 @@
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/adapter_export.h"
 #include "colossal/run/adapter_source.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
@@ -89,6 +90,11 @@ run::Loading loading_of(const ExportRequest& r) {
 
 /// Writes the adapters of a run, and none of its other weights.
 int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, comm::Mesh& mesh) {
+  if (run::is_control_run(r.from)) {
+    run::export_control(r.to, saved, r.from, mesh, !r.no_ema);
+    if (mesh.world().rank() == 0) std::printf("%s\n", r.to.c_str());
+    return 0;
+  }
   run::AdapterSource source;
   comm::agree(mesh.all(), at::kCPU, [&] { source = run::open_adapters(r.from); });
   source.uses_average = !r.no_ema;
@@ -126,6 +132,9 @@ int export_for_diffusers(const ExportRequest& r, const run::SavedModel& saved, c
   std::shared_ptr<const run::DiffusionObjective> objective;
   comm::agree(world, at::kCPU, [&] {
     if (!r.adapters.empty()) require_no_text_adapters(merged_adapter(r));
+    require(
+        !run::is_control_run(r.from), "export", r.from,
+        " must be written with --adapter-only, because no folder has a pipeline with its ControlNet: got it without");
     require(!is_gguf_name(r.to), "export", "a model of pictures must be written as a folder: got ", r.to);
     if (makes_pipeline) objective = diffusion::objective_of_run(r.from, program, "export");
   });

@@ -30,6 +30,7 @@ void DrawOptions::fields(Fields& f) {
   f.number("strength", strength, "of the steps", "with image: share of the steps that run; 1 = all, from noise alone",
            0, 1);
   f.text("mask", mask, "with image: PNG or JPEG file of its size; what is white there is painted anew");
+  f.text("control-image", control_image, "PNG or JPEG file that the ControlNet of --control follows, such as outlines");
   f.flag("tiles", tiles,
          "decode and encode large pictures in blended tiles, as other programs do: approximate, where the default is "
          "exact");

@@ -23,6 +23,7 @@ struct DrawOptions {
   double eta = 0, guidance = 0, rescale = 0;  ///< guidance: 0 = that of the pipeline
   int64_t clip_skip = 0;                      ///< last blocks of the text encoder that are left out
   std::string image, mask;                    ///< files: a picture to begin from, and where it is painted anew
+  std::string control_image;                  ///< file: the control picture of a model with a ControlNet
   double strength = 0.8;                      ///< with an image: share of the steps that run
   bool tiles = false;                         ///< decode and encode in tiles, approximately
   int64_t frames = 0;                         ///< of a clip; 0 = those for which the model is made

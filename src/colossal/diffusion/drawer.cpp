@@ -20,6 +20,7 @@
 #include "colossal/diffusion/drawn_class.h"
 #include "colossal/diffusion/given_picture.h"
 #include "colossal/diffusion/told_captions.h"
+#include "colossal/models/control_net.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
@@ -83,6 +84,7 @@ struct Drawer::Request {
   ToldCaptions captions{};
   at::Tensor picture, mask;  // [1, C, h, w] and [1, 1, h, w]
   at::Tensor beside;         // [1, DenoiserSizes::beside, h, w]
+  at::Tensor control{};      // [1, 3, H, W]
   std::vector<int64_t> given_frames{};
   at::Tensor given_clip{};  // [1, C, given_frames, h, w]
 };
@@ -143,6 +145,7 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
     read_frames(options, request);
   else
     read_image(options, request);
+  read_control(options, request);
   request.plan = run::plan_of(source_, sampler_of(options, request.cells, request.length));
   return request;
 }
@@ -164,6 +167,18 @@ void Drawer::read_image(const DrawOptions& options, Request& request) {
   }
   request.picture = parts_.drawn(picture.pixels, options.tiles, &all);
   if (picture.mask.defined()) request.mask = mask_of_cells(picture.mask, source_.factor);
+}
+
+/// Reads the picture that a ControlNet follows, if the model has one.
+void Drawer::read_control(const DrawOptions& options, Request& request) {
+  const bool has_control = models::has_control(model_.decoding_model().shape);
+  require(has_control == !options.control_image.empty(), "draw",
+          "control-image must come with a ControlNet, and a ControlNet with a control-image: got ",
+          has_control ? "a ControlNet alone; name the picture that it follows"
+                      : "an image alone; name the ControlNet with --control");
+  if (!has_control) return;
+  const ops::PictureSize pixels{request.cells.height * source_.factor, request.cells.width * source_.factor};
+  request.control = read_control_picture(options.control_image, pixels);
 }
 
 /// Reads the first and the last frame of clips, if they are given.
@@ -263,6 +278,7 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
                   .pictures = of_all(request.picture),
                   .mask = of_all(request.mask),
                   .beside = of_all(request.beside),
+                  .control = of_all(request.control),
                   .given_frames = request.given_frames,
                   .given = of_all(request.given_clip),
                   .stop_requested = request.given.stop_requested,

@@ -66,6 +66,7 @@ class Drawer {
   struct Request;
   Request request_of(const DrawOptions& options, const GivenPictures& given);
   void read_image(const DrawOptions& options, Request& request);
+  void read_control(const DrawOptions& options, Request& request);
   void read_frames(const DrawOptions& options, Request& request);
   void draw_clips(const Request& request, const std::function<void(const DrawnPicture&)>& take);
   at::Tensor drawn_by_all(const Request& request, int64_t first, int64_t count);

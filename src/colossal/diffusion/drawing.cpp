@@ -12,6 +12,7 @@
 #include "colossal/base/join.h"
 #include "colossal/base/seed.h"
 #include "colossal/models/clip_text_within.h"
+#include "colossal/models/control_net.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
 #include "colossal/models/registry.h"
@@ -98,6 +99,7 @@ class Predictor {
                                                : untold;
     if (!drawing.given_frames.empty())
       own.add("given", {given_.field(own.rows(), cells_.front()), {tensor::Dim::Row, tensor::Dim::Other}});
+    if (drawing.control.defined()) own.add(models::kControl, control_field(drawing.control, own.rows()));
     const int64_t parts = model.decoding_model().batch_parts;
     all_ = (own.rows() + parts - 1) / parts * parts;
     conditions_ = own.map([this](const tensor::Field& field) { return filled(field.tensor, all_); });
@@ -144,6 +146,11 @@ class Predictor {
     if (sizes_.told_guidance) conditions_.add("guidance", {at::full({all_}, drawing.guidance, dtype()), {Dim::Row}});
   }
 
+  /// Returns the control pictures of the rows of a pass: those with captions, and those without.
+  tensor::Field control_field(const at::Tensor& control, int64_t rows) const {
+    using tensor::Dim;
+    return {filled(control.to(dtype()), rows), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}};
+  }
   /// Throws the error for a prediction that is not finite. On all ranks alike, because the prediction is.
   [[noreturn]] void refuse(const tensor::Batch& batch) const {
     const models::Model& model = model_.decoding_model();
@@ -280,6 +287,12 @@ std::vector<int64_t> checked_cells(const Drawing& drawing, const models::ModelSh
   require(drawing.beside.defined() == (sizes.beside > 0), "draw",
           "a model that paints inside a mask must have a mask and a picture, and only such a model: got ",
           drawing.beside.defined() ? "both" : "none");
+  require(drawing.control.defined() == models::has_control(shape), "draw",
+          "a model with a ControlNet must have control pictures, and only such a model: got ",
+          drawing.control.defined() ? "some" : "none");
+  require(!drawing.control.defined() || (drawing.control.dim() == 4 && drawing.control.size(0) == count), "draw",
+          "each picture must have a control picture: got ",
+          drawing.control.defined() ? drawing.control.sizes() : at::IntArrayRef(), " for ", count, " pictures");
   require(!drawing.mask.defined() || drawing.pictures.defined(), "draw",
           "a mask must come with the pictures that it keeps: got none");
   check_given(drawing, sizes, cells);

@@ -47,6 +47,8 @@ struct Drawing {
   at::Tensor mask{};
   /// Of a model with DenoiserSizes::beside: what it reads beside each sample, [n, beside, h, w]
   at::Tensor beside{};
+  /// Of a model with a ControlNet within it: the control picture of each picture, [n, 3, H, W] in [0, 1]
+  at::Tensor control{};
   /// Of a model of clips: indices of frames that are given, the same for all clips, and these frames as the model draws
   /// them, [n, C, given_frames, h, w]. The model reads them without noise in every step, and they stay as they are
   std::vector<int64_t> given_frames{};

@@ -54,6 +54,10 @@ GivenPicture read_given_picture(const std::string& image, const std::string& mas
   return given;
 }
 
+at::Tensor read_control_picture(const std::string& image, const ops::PictureSize& size) {
+  return resampled(read_picture(image), size).contiguous();
+}
+
 at::Tensor mask_of_cells(const at::Tensor& mask, int64_t factor) {
   return mask.slice(2, 0, {}, factor).slice(3, 0, {}, factor).contiguous();
 }

@@ -23,6 +23,10 @@ struct GivenPicture {
 /// Errors ("draw"): files that cannot be read; a mask of another size than the picture. ("data"): damaged files.
 GivenPicture read_given_picture(const std::string& image, const std::string& mask, ops::PictureSize size, int64_t grid);
 
+/// Reads a control picture, cut to the ratio of `size` around its middle and resampled, [1, 3, H, W] in [0, 1].
+/// Errors: those of read_given_picture().
+at::Tensor read_control_picture(const std::string& image, const ops::PictureSize& size);
+
 /// Returns the mask of cells of `factor` pixels a side, [1, 1, h, w]: that of the first pixel of each cell.
 at::Tensor mask_of_cells(const at::Tensor& mask, int64_t factor);
 

@@ -85,6 +85,9 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
     title = class_title(drawn, source.class_names);
     name = concat("class-", drawn);
   }
+  const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
+  at::Tensor control;
+  if (objective.trains_control()) control = run::first_control(config, objective.data_keys(), source);
   const int64_t at_once = parts_of_drawing(source, {}).at_once;
   std::vector<run::Sample> samples;
   for (int64_t first = 0; first < kSamples; first += at_once) {
@@ -98,6 +101,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
                     .factor = source.factor,
                     .stop_requested = [&trainer] { return trainer.stops(); }};
     if (!source.reads_text()) drawing.classes.assign(count, drawn);
+    if (control.defined()) drawing.control = control.expand({count, -1, -1, -1}).contiguous();
     for (int64_t i = 0; i < count; ++i)
       drawing.seeds.push_back(static_cast<uint64_t>(config.training.seed + first + i));
     const at::Tensor pictures =

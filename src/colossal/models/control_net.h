@@ -5,7 +5,7 @@
 //   for (const nn::ExternalName& name : models::control_folder_names(whole)) ...    // "controlnet_mid_block.weight"
 //
 // Folders of the UNet have none of its parameters, which count as added (nn::Parameter::is_added). The model reads the
-// field `control` (kControl, models/unet_control.h) in addition.
+// field `control` (models/denoiser.h) in addition.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

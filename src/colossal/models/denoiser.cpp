@@ -59,7 +59,13 @@ tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
   };
   std::vector<int64_t> noised{rows, sizes.channels + sizes.beside, sizes.height, sizes.width};
   if (sizes.frames > 0) noised.insert(noised.begin() + 2, sizes.frames);
-  return denoiser_batch(make(noised), make({rows}), example_told(sizes, rows));
+  tensor::Batch told = example_told(sizes, rows);
+  if (const auto control = shape.part<OwnControl>(); !control.channels.empty()) {
+    const int64_t side = int64_t{1} << (control.channels.size() - 1);
+    told.add(kControl, {make({rows, 3, side * sizes.height, side * sizes.width}),
+                        {tensor::Dim::Row, tensor::Dim::Other, tensor::Dim::Other, tensor::Dim::Other}});
+  }
+  return denoiser_batch(make(noised), make({rows}), told);
 }
 
 ops::PictureSize picture_size(const tensor::Batch& batch) {

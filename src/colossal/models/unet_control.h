@@ -22,9 +22,6 @@
 
 namespace colossal::models {
 
-/// The field with the control picture of each row, [B, 3, H, W] in [0, 1]: Dim::Row, then three times Dim::Other.
-inline constexpr char kControl[] = "control";
-
 /// The ControlNet of one UNet, while its model is made. `shape` has an OwnControl.
 class UnetControl {
  public:

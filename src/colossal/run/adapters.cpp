@@ -49,7 +49,7 @@ ChosenAdapter choose_adapter(const Config& config, const Adapters& adapters, con
     if (row.complete) keys = row.complete(config, keys, shape);
     chosen = {row.make(config, keys, shape), document_of({tables[i]})};
     if (keys.holds<LowRankKeys>()) chosen.low_rank = keys.as<LowRankKeys>();
-    if (chosen.low_rank && chosen.low_rank->kind == "none") chosen.low_rank.reset();
+    if (chosen.low_rank && !chosen.low_rank->is_low_rank()) chosen.low_rank.reset();
   }
   return chosen;
 }

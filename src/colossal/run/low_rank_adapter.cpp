@@ -17,6 +17,7 @@
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/frozen_base.h"
 
 namespace colossal::run {
@@ -139,12 +140,14 @@ AdapterRow low_rank_row() {
   return {.table = "adapter",
           .keys = LowRankKeys{},
           .complete = [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) -> OwnKeys {
+            if (own.as<LowRankKeys>().kind == kControlKind) return own;
             const LowRankKeys keys = with_targets(config, own.as<LowRankKeys>(), shape);
             return with_new_head(with_source(config, keys, shape), shape);
           },
           .make =
               [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) {
                 const auto keys = own.as<LowRankKeys>();
+                if (keys.kind == kControlKind) return control_adapter(keys, shape);
                 require(keys.kind == "none" || keys.dropout == 0 || !config.training.cuda_graph, "adapter",
                         "adapter.dropout must be 0 with training.cuda_graph, which would record its seeds: got ",
                         keys.dropout, "; set one of them to its default");

@@ -28,8 +28,9 @@ std::optional<double> value_of(const char* key, const std::vector<std::string>& 
 }  // namespace
 
 void LowRankKeys::fields(Fields& f) {
-  f.choice("kind", kind, {"none", "lora", "dora"},
-           "adapters of linear layers: none, low-rank (LoRA), or low-rank with trained magnitudes (DoRA)");
+  f.choice("kind", kind, {"none", "lora", "dora", "controlnet"},
+           "adapters of linear layers: none, low-rank (LoRA), or low-rank with trained magnitudes (DoRA); of a UNet: "
+           "controlnet, which learns to follow the pictures x.control.png beside x.png");
   f.integer("rank", rank, "", "rows of A and columns of B: x W^T + s (x A^T) B^T", 1, 1 << 16);
   f.number("alpha", alpha, "", "s = alpha / rank, or as `scale` says", 0);
   f.choice("scale", scale, {"plain", "root"}, "s = alpha / rank, or alpha / sqrt(rank) (rsLoRA)");
@@ -46,7 +47,9 @@ void LowRankKeys::fields(Fields& f) {
   f.texts("alphas", alphas, "alphas of modules that have another one: NAME=ALPHA");
   f.texts("trained", trained, "modules that are trained whole and saved with the adapters, such as lm_head");
   f.text("from", from,
-         "folder of peft, or run, whose adapters are trained further. It gives all keys above but dropout");
+         "folder of peft, or run, whose adapters are trained further. It gives all keys above but dropout. Of a "
+         "ControlNet: "
+         "its folder or run; empty = a copy of the model's first half");
   f.choice("base", base, {"model", "bf16", "int8", "nf4"},
            "format of the frozen matrices of linear layers inside the blocks while the run trains: the model's dtype, "
            "bf16, 8 bits with a scale per output, or NF4 (QLoRA)");

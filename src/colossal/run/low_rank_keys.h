@@ -26,6 +26,8 @@ struct LowRankKeys {
 
   void fields(Fields& f);
   bool operator==(const LowRankKeys&) const = default;
+  /// Returns true if the kind is one of low-rank adapters. Other kinds have only `kind` and `from`.
+  bool is_low_rank() const { return kind == "lora" || kind == "dora"; }
   /// Return the rank of the adapter of a module, its alpha, and its factor s: alpha / rank, or alpha / sqrt(rank) for
   /// the scale "root" (rsLoRA, arXiv:2312.03732). Errors ("adapter"): an element of `ranks` or `alphas` that is not
   /// NAME=VALUE.

@@ -77,7 +77,7 @@ bool trains_adapters(const Config& config, const Program& program) {
   for (size_t i = 0; i < own; ++i) {
     if (!has_table(config, tables[i].name) || !tables[i].keys.holds<LowRankKeys>()) continue;
     const auto keys = tables[i].keys.as<LowRankKeys>();
-    if (keys.kind != "none" || !keys.from.empty()) return true;
+    if (keys.is_low_rank() || (keys.kind == "none" && !keys.from.empty())) return true;
   }
   return false;
 }

@@ -12,6 +12,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/models/control_net.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
@@ -20,6 +21,7 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/average_weights.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
@@ -407,10 +409,17 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   ModelSource& about = opened.about;
   // one rank reads the folder, all others use its result
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
+  bool has_own_control = false;  // its checkpoints have that alone
   comm::agree(everyone, at::kCPU, [&] {
     about = open_folder(folder, steps, layout, loading, program, saved);
     open_adapters_of(opened, folder, loading, everyone.rank() == 0, saved.notices);
     if (loading.adapter) check_purpose(about.shape, folder, loading);
+    has_own_control = is_control_run(folder);
+    if (loading.control) {
+      models::OwnControl control = control_of(loading.control->folder, about.shape);
+      control.scale = loading.control->scale;
+      about.shape = models::with_control(std::move(about.shape), std::move(control));
+    }
   });
   read_adapters_of(opened, mesh);
   if (!loading.named_adapters.empty()) saved.token_adapters = read_named_adapters(loading.named_adapters, about, mesh);
@@ -442,6 +451,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
                     : tensors_in_memory(parameters, saved.packed.get(),
                                         opened.merges ? opened.weights.adapted() : std::set<std::string>());
   add_buffers(parameters, tensors);
+  std::vector<checkpoint::NamedTensor> control = take_control(parameters, tensors);
   if (opened.adapters) {
     read_adapted(folder, opened, loading, saved, tensors, mesh);
   } else if (about.checkpoint.empty()) {
@@ -451,7 +461,12 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
     comm::agree(everyone, at::kCPU, [&] { restore_unsaved(opened, loading, saved, unsaved); });
     if (about.base) read_source(*about.base, parameters, std::move(unsaved), mesh, "");
-    read_checkpoint(about, std::move(tensors), mesh);
+    if (!has_own_control) read_checkpoint(about, std::move(tensors), mesh);
+  }
+  if (loading.control) {
+    const ModelSource base = has_own_control ? base_of(about) : about;  // which has the other weights
+    fill_control(loading.control->folder, about.shape, parameters, std::move(control), mesh, loading.uses_average,
+                 &base);
   }
   if (saved.weights) saved.weights->loaded();
   if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });

@@ -56,6 +56,8 @@ struct Loading {
   /// of the last step. The base of a run with adapters is always its average if it has one, because the adapters were
   /// trained on that
   bool uses_average = true;
+  /// A ControlNet that the model, a UNet, gets within it: a folder of diffusers, or a run (run/control_source.h)
+  std::optional<AdapterChoice> control{};
   /// Adapters that are merged in addition to `adapter`, which must be there. None of them may have magnitudes or
   /// modules that were trained whole, and weights must be numbers
   std::vector<AdapterChoice> further_adapters{};

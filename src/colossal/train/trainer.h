@@ -157,6 +157,8 @@ class Trainer {
   void import_originals(const std::string& model);
   /// Loads the adapters of adapter.from.
   void import_adapters();
+  /// Writes the values with which a ControlNet within the model starts.
+  void import_control();
   /// Returns run::checksum_of_base() if checkpoints leave its values out, the same on every rank; "" = they do
   /// not. Collective. Time: rank 0 reads the files.
   std::string checksum_of_base();

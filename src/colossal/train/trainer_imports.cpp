@@ -5,11 +5,14 @@
 #include "colossal/base/error.h"
 #include "colossal/base/model_path.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/models/control_net.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/further_model.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/train/trainer.h"
 
@@ -18,6 +21,7 @@ namespace colossal::train {
 void Trainer::import_weights(bool resumed) {
   import_main(resumed);
   if (!resumed && data_.low_rank && !data_.low_rank->from.empty()) import_adapters();
+  if (!resumed) import_control();
   for (const run::ResolvedFurther& further : data_.further) {
     if (further.model.use == run::ModelUse::WithoutAdapters) {
       import_originals(further.model.name);
@@ -109,6 +113,24 @@ void Trainer::import_adapters() {
   const models::ModelShape& shape = engine_->model().shape;
   const run::AdapterWeights weights = run::read_adapters(source, shape, engine_->mesh());
   run::fill_adapters(weights, shape, engine_->parameters(), weights_of(""), engine_->mesh());
+  engine_->weights_loaded();
+}
+
+void Trainer::import_control() {
+  const models::ModelShape& shape = engine_->model().shape;
+  if (!models::has_control(shape)) return;
+  const std::string from = run::adapter_keys(config_).from;
+  std::vector<checkpoint::NamedTensor> weights = weights_of("");
+  const std::vector<checkpoint::NamedTensor> own = run::take_control(engine_->parameters(), weights);
+  if (!from.empty()) {
+    const auto busy = world_.busy("reading " + from);
+    run::ModelSource base;
+    if (!config_.model.from.empty()) base = main_source();
+    run::fill_control(from, shape, engine_->parameters(), own, engine_->mesh(), /*uses_average=*/true,
+                      base.path.empty() ? nullptr : &base);
+  } else if (!config_.model.from.empty()) {
+    run::copy_into_control(main_source(), engine_->parameters(), own, engine_->mesh());
+  }
   engine_->weights_loaded();
 }
 

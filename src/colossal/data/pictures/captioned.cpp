@@ -48,6 +48,12 @@ class CaptionedShapes final : public CaptionedPictures {
     clip->finish();
     return bytes;
   }
+  std::string control_bytes(int64_t index) const override {
+    const CaptionedPicture& picture = at(index);
+    return encode_png(
+        draw_shape_outline(shape_of(index), look_of_shape(options_.seed, index), picture.width, picture.height));
+  }
+  void check_controls() const override {}
 
  private:
   CaptionedOptions options_;
@@ -138,6 +144,13 @@ std::vector<std::string> CaptionedFindings::finish(const std::string& path) {
   return std::move(notices);
 }
 
+std::string CaptionedPictures::control_bytes(int64_t index) const {
+  throw Error("data", concat(at(index).name, " must be a file in a folder to have a control picture beside it: got ",
+                             "pictures in another form; put them into a folder, x.control.png beside x.png"));
+}
+
+void CaptionedPictures::check_controls() const { control_bytes(0); }
+
 PictureBytes CaptionedPictures::open(int64_t index) const {
   const auto all = std::make_shared<const std::string>(bytes(index));
   return {static_cast<int64_t>(all->size()),
@@ -194,7 +207,8 @@ bool has_picture_ending(std::string_view path) {
 }
 
 bool has_shown_ending(std::string_view path, const CaptionedOptions& options) {
-  return has_picture_ending(path) || (options.has_videos && has_video_ending(path));
+  return (has_picture_ending(path) && !has_ending(path, kControlEnding)) ||
+         (options.has_videos && has_video_ending(path));
 }
 
 std::pair<int64_t, std::string> kohya_folder(const std::string& name) {

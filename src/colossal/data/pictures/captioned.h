@@ -62,6 +62,12 @@ class CaptionedPictures {
   /// Returns the same bytes to be read in pieces, for open_video(). The result keeps open what it reads. Errors: as
   /// bytes().
   virtual PictureBytes open(int64_t index) const;
+  /// Returns the encoded bytes of the control picture of a picture: the file `x.control.png` beside `x.png`, or a PNG
+  /// of the outline of a drawn shape (draw_shape_outline()). Errors ("data"): tar and Parquet files and folders of
+  /// classes, which have none; those of bytes().
+  virtual std::string control_bytes(int64_t index) const;
+  /// Checks that each picture has a control picture. Errors ("data"), with the first that has none and their number.
+  virtual void check_controls() const;
   /// Returns lines for the log, once: what was skipped (as limited by SkippedRecords), which files are not read, and
   /// kohya's folders with their repeats.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
@@ -83,8 +89,9 @@ class CaptionedPictures {
 /// - A folder with `metadata.jsonl` or `metadata.csv` (RFC 4180, with a line of names), or such a file itself: a line
 ///   has the path of a picture in the folder, `file_name`, and its caption. Other pictures are not read.
 /// - A folder with pictures (.png, .jpg, .jpeg, .webp) in any depth, in the order of their paths. The caption of
-///   `x.png` is `x.txt` or `x.caption`. In a folder `10_name` directly in the path (kohya's form) a picture has 10
-///   repeats and, if there is no text file, the caption `name`.
+///   `x.png` is `x.txt` or `x.caption`. Files `x.control.png` are control pictures, which are not shown. In a folder
+///   `10_name` directly in the path (kohya's form) a picture has 10 repeats and, if there is no text file, the caption
+///   `name`.
 /// - A .tar file, several as in `train-{000..127}.tar`, or a folder of them (webdataset). Members whose names agree up
 ///   to the first point after the last slash are a sample: one picture, and `x.txt`, `x.caption` or `x.json` with a
 ///   member for the caption, in this order of preference. Compressed tars are refused.

@@ -36,8 +36,29 @@ class CaptionedFiles final : public CaptionedPictures {
     const auto file = InputFile::open(folder_ + "/" + at(index).name);
     return kept_bytes(file, 0, file->size());
   }
+  std::string control_bytes(int64_t index) const override {
+    const auto file = InputFile::open(control_path(index));
+    require(file->size() <= kMaxPictureFileBytes, "data", file->path(), " has more than ", kMaxPictureFileBytes,
+            " bytes");
+    return file->content();
+  }
+  void check_controls() const override {
+    int64_t lacking = 0;
+    std::string first;
+    for (int64_t i = 0; i < count(); ++i) {
+      std::error_code failed;
+      if (fs::is_regular_file(control_path(i), failed)) continue;
+      if (lacking++ == 0) first = control_path(i);
+    }
+    require(lacking == 0, "data", "each picture in ", folder_, " must have a control picture beside it: got ", lacking,
+            " without one, the first of which must be ", printable(first));
+  }
 
  private:
+  std::string control_path(int64_t index) const {
+    return (fs::path(folder_) / at(index).name).replace_extension().string() + kControlEnding;
+  }
+
   std::string folder_;
 };
 
@@ -181,7 +202,9 @@ std::unique_ptr<CaptionedPictures> open_captioned_files(const std::string& folde
     return has_ending(path, ".txt") || has_ending(path, ".caption");
   };
   std::vector<std::string> pictures;
-  const auto is_wanted = [&](const std::string& path) { return has_shown_ending(path, options) || is_caption(path); };
+  const auto is_wanted = [&](const std::string& path) {
+    return has_shown_ending(path, options) || is_caption(path) || has_ending(path, kControlEnding);
+  };
   for (const std::string& path : visible_files(folder, is_wanted, &left_out)) {
     if (is_caption(path)) captions.add(path);
     if (has_shown_ending(path, options)) pictures.push_back(path);

@@ -61,10 +61,13 @@ std::string clean_caption(std::string_view text, const std::string& place);
 /// Errors ("data"), beginning with `place`: there is none, or it is no text; the same as clean_caption().
 std::string caption_in(const nlohmann::json& object, const CaptionedOptions& options, const std::string& place);
 
+constexpr const char* kControlEnding = ".control.png";  ///< of the file beside a picture that has its control picture
+
 /// Returns true if a name ends as pictures do: .png, .jpg, .jpeg or .webp, in any case.
 bool has_picture_ending(std::string_view path);
 
-/// Returns true if a name ends as what is read: as pictures do or, with options.has_videos, as videos do.
+/// Returns true if a name ends as what is read: as pictures do, but control pictures, or, with options.has_videos, as
+/// videos do.
 bool has_shown_ending(std::string_view path, const CaptionedOptions& options);
 
 /// Returns the number of pictures that kohya's form of a folder's name asks for, and the name: `10_cat` gives 10 and

@@ -138,6 +138,30 @@ double coverage(const Shape& shape, Point centre, double radius, int64_t x, int6
   return static_cast<double>(inside) / (kSubpixels * kSubpixels);
 }
 
+void check_drawn_size(int64_t width, int64_t height) {
+  require(std::min(width, height) >= 1 && std::max(width, height) <= kMaxSide && width <= kMaxPixels / height, "data",
+          "a drawn picture must have 1 to ", kMaxSide, " pixels in a row and a column and at most ", kMaxPixels,
+          " in all: got ", width, " x ", height);
+}
+
+/// Returns the share of each pixel that is inside the shape, row by row, in a frame of its clip.
+std::vector<double> coverages(int64_t shape, uint64_t seed, int64_t width, int64_t height, int64_t frame) {
+  const Shape& form = shape_at(shape);
+  check_drawn_size(width, height);
+  const Look look = look_of(seed);
+  const auto wide = static_cast<double>(width), high = static_cast<double>(height);
+  const double span = look.span * std::min(wide, high);
+  const Point step = motion_of(seed).step;
+  const auto number = static_cast<double>(frame);
+  const Point centre{span / 2 + moved((wide - span) * look.left, number * step.x * wide, span, wide),
+                     span / 2 + moved((high - span) * look.top, number * step.y * high, span, high)};
+  std::vector<double> shares;
+  shares.reserve(static_cast<size_t>(width * height));
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < width; ++x) shares.push_back(coverage(form, centre, span / 2, x, y));
+  return shares;
+}
+
 }  // namespace
 
 std::vector<std::string> shape_names() {
@@ -157,29 +181,32 @@ Picture draw_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height) 
   return draw_moving_shape(shape, seed, width, height, 0);
 }
 
-Picture draw_moving_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height, int64_t frame) {
-  constexpr int64_t kMaxFrame = int64_t{1} << 31;
-  const Shape& form = shape_at(shape);
-  require(frame >= 0 && frame <= kMaxFrame, "data", "a frame of a drawn clip must be 0 to ", kMaxFrame, ": got ",
-          frame);
-  require(std::min(width, height) >= 1 && std::max(width, height) <= kMaxSide && width <= kMaxPixels / height, "data",
-          "a drawn picture must have 1 to ", kMaxSide, " pixels in a row and a column and at most ", kMaxPixels,
-          " in all: got ", width, " x ", height);
-  const Look look = look_of(seed);
-  const auto wide = static_cast<double>(width), high = static_cast<double>(height);
-  const double span = look.span * std::min(wide, high);
-  const Point step = motion_of(seed).step;
-  const auto number = static_cast<double>(frame);
-  const Point centre{span / 2 + moved((wide - span) * look.left, number * step.x * wide, span, wide),
-                     span / 2 + moved((high - span) * look.top, number * step.y * high, span, high)};
+Picture draw_shape_outline(int64_t shape, uint64_t seed, int64_t width, int64_t height) {
+  const std::vector<double> shares = coverages(shape, seed, width, height, 0);
+  const auto is_in = [&](int64_t x, int64_t y) {
+    return x >= 0 && y >= 0 && x < width && y < height && shares[static_cast<size_t>(y * width + x)] >= 0.5;
+  };
   Picture picture{width, height, std::vector<uint8_t>(width * height * 3)};
   uint8_t* out = picture.rgb.data();
   for (int64_t y = 0; y < height; ++y)
     for (int64_t x = 0; x < width; ++x) {
-      const double share = coverage(form, centre, span / 2, x, y);
-      for (size_t c = 0; c < 3; ++c)
-        *out++ = static_cast<uint8_t>(std::lround(255 * (look.ground[c] + (look.colour[c] - look.ground[c]) * share)));
+      const bool is_edge = is_in(x, y) && !(is_in(x - 1, y) && is_in(x + 1, y) && is_in(x, y - 1) && is_in(x, y + 1));
+      for (int c = 0; c < 3; ++c) *out++ = is_edge ? 255 : 0;
     }
+  return picture;
+}
+
+Picture draw_moving_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height, int64_t frame) {
+  constexpr int64_t kMaxFrame = int64_t{1} << 31;
+  require(frame >= 0 && frame <= kMaxFrame, "data", "a frame of a drawn clip must be 0 to ", kMaxFrame, ": got ",
+          frame);
+  const std::vector<double> shares = coverages(shape, seed, width, height, frame);
+  const Look look = look_of(seed);
+  Picture picture{width, height, std::vector<uint8_t>(width * height * 3)};
+  uint8_t* out = picture.rgb.data();
+  for (const double share : shares)
+    for (size_t c = 0; c < 3; ++c)
+      *out++ = static_cast<uint8_t>(std::lround(255 * (look.ground[c] + (look.colour[c] - look.ground[c]) * share)));
   return picture;
 }
 

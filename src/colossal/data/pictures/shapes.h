@@ -34,6 +34,10 @@ std::string shape_caption(int64_t shape);
 /// Cost: proportional to the number of pixels, about 0.2 ms for 32 x 32.
 Picture draw_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height);
 
+/// Returns the outline of the shape in draw_shape(), as a control picture: white where the edge of the shape passes,
+/// and black elsewhere. Errors ("data") and cost: those of draw_shape().
+Picture draw_shape_outline(int64_t shape, uint64_t seed, int64_t width, int64_t height);
+
 /// Returns frame `frame` of the endless clip in which the shape of draw_shape() moves. Frame 0 is that picture, bit for
 /// bit.
 ///

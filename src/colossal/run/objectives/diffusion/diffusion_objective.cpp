@@ -16,6 +16,9 @@
 #include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/clip_text_within.h"
+#include "colossal/models/control_net.h"
+#include "colossal/run/control_source.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/built_in.h"
 #include "colossal/run/objectives/class_pictures.h"
@@ -70,6 +73,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
   require(sizes.beside == 0, "objective", "a model that reads a mask draws, but does not learn: got one with ",
           sizes.beside, " channels beside the noised ones; train a UNet with as many channels as outputs");
   const data::PictureSize size = size_of_pictures(data_keys_, pipeline_);
+  if (run::trains_control(config)) control_ = adapter_keys(config).from;
   check_clip_keys(data_keys_, pipeline_);
   const bool encodes = data_keys_.encodes_in_step();
   options_ = {.keys = pipeline_.keys,
@@ -93,7 +97,9 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .id_tokens = tokens_of(sizes),
               .shift = sizes.shift,
               .factor = pipeline_.factor,
-              .patch = sizes.patch};
+              .patch = sizes.patch,
+              .control = control_ ? pipeline_.factor : 0};
+  check_control();
   if (sizes.frames > 0) {
     lengths_ = lengths_of_clips(data_keys_, pipeline_, config.replica_rows(0));
     options_.pixel_frames = lengths_.frames[data::largest_length(lengths_)];
@@ -110,7 +116,22 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
           "prior needs a model of latents: got one of pixels; leave it out");
 }
 
+/// Checks that the model can learn a ControlNet, if the run trains one.
+void DiffusionObjective::check_control() const {
+  if (!control_) return;
+  require(pipeline_.has_latents() && pipeline_.reads_text(), "adapter",
+          "adapter.kind = \"controlnet\" needs a unet that draws latents from captions: got another model; set "
+          "adapter.kind = \"lora\", or name another model");
+  require(data_keys_.prior.empty(), "data",
+          "prior must be empty with adapter.kind = \"controlnet\", because its pictures have no control pictures: got ",
+          data_keys_.prior);
+}
+
 models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) const {
+  if (control_) {
+    models::OwnControl control = trained_control(*control_, shape, pipeline_.factor);
+    return models::with_control(std::move(shape), std::move(control));
+  }
   if (!trains_text_encoder_ || !pipeline_.reads_text()) return shape;
   require(pipeline_.captions.size() == 1 && pipeline_.sizes.pooled == 0, "adapter",
           "adapter.text_encoder needs a model that reads the states of one text encoder: got ",
@@ -154,6 +175,7 @@ DiffusionObjective::Drawn DiffusionObjective::open_pictures(const Config& config
     drawn.cache =
         std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
   drawn.pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
+  if (control_) drawn.pictures->files->check_controls();
   if (drawn.cache) drawn.is_known = encoded_in(*drawn.cache, data_keys_.mirror);
   if (on_error_of(config.data) == data::OnError::Skip) skip_broken(*drawn.pictures, drawn.is_known);
   if (pipeline_.sizes.frames > 0) {
@@ -275,6 +297,11 @@ void DiffusionObjective::check(const tensor::Batch& batch) const {
           noised.sizes(), ": got ", shown.defined() ? shown.sizes() : at::IntArrayRef());
   for (const char* name : {kTimes, kWeights, kLevels})
     require(batch.at(name).dim() == 1, "data", name, " must be [B]: got ", batch.at(name).sizes());
+  if (control_) {
+    const at::Tensor& control = batch.at(kControlPicture);
+    require(control.dim() == 4 && control.size(1) == 3, "data", "control must be [B, 3, height, width]: got ",
+            control.sizes());
+  }
   if (trains_text_encoder_) {
     const at::Tensor& ids = batch.at(kIds);
     require(ids.dim() == 2 && ids.scalar_type() == at::kLong, "data", "ids must be int64 [B, tokens]: got ",

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,10 +44,12 @@ class DiffusionObjective final : public Objective {
   const PipelineSource& pipeline() const { return pipeline_; }
   /// Returns true if the model has its text encoder within it.
   bool trains_text_encoder() const { return trains_text_encoder_; }
+  /// Returns true if the model has a ControlNet within it.
+  bool trains_control() const { return control_.has_value(); }
   /// Returns the keys of [data] that only such runs have.
   const DrawnDataKeys& data_keys() const { return data_keys_; }
 
-  /// Errors: those of models::with_text_encoder().
+  /// Errors: those of models::with_text_encoder() and trained_control().
   models::ModelShape with_parts(models::ModelShape shape) const override;
   OpenedData open(const DataRequest& request) const override;
   /// Clips have the length of the batches with the most frames.
@@ -80,12 +83,14 @@ class DiffusionObjective final : public Objective {
   OpenedData open_pixels(const DataRequest& request) const;
   OpenedData open_drawn(const DataRequest& request) const;
   Drawn open_pictures(const Config& config) const;
+  void check_control() const;
   void check_batch_size(const Config& config) const;
   LatentOptions latent_options(bool has_cache) const;
   NoisedOptions held_out_options() const;
 
   PipelineSource pipeline_;
   bool trains_text_encoder_;
+  std::optional<std::string> control_;  // adapter.from of a run that trains a ControlNet
   DrawnDataKeys data_keys_;
   data::ClipLengths lengths_;  // of clips
   NoisedOptions options_;

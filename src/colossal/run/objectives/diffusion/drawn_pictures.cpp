@@ -247,24 +247,55 @@ void skip_broken(DrawnPictures& drawn, const std::function<bool(const DrawnPictu
           join(drawn.notices, "; "));
 }
 
-at::Tensor signed_pixels(const data::Picture& picture) {
+namespace {
+
+/// Returns the bytes of a picture as fp32 [3, height, width].
+at::Tensor pixels_from_0_to_255(const data::Picture& picture) {
   const at::Tensor bytes = at::empty({picture.height, picture.width, 3}, at::kByte);
   std::copy(picture.rgb.begin(), picture.rgb.end(), bytes.mutable_data_ptr<uint8_t>());
-  return bytes.permute({2, 0, 1}).to(at::kFloat).div(127.5).sub(1).contiguous();
+  return bytes.permute({2, 0, 1}).to(at::kFloat);
+}
+
+/// Returns the part of an encoded picture around its middle, resampled; `whole` is set to the size of all of it.
+data::Picture decoded_part(const std::string& bytes, const std::string& name, const data::PictureSize& crop,
+                           data::PictureSize& whole) {
+  data::Crop part{};
+  const data::Picture picture = data::decode_picture(bytes, name, [&](int64_t width, int64_t height) {
+    whole = {width, height};
+    return part = data::middle_crop(whole, crop);
+  });
+  return data::resample(picture, part.box, crop.width, crop.height);
+}
+
+}  // namespace
+
+at::Tensor signed_pixels(const data::Picture& picture) {
+  return pixels_from_0_to_255(picture).div(127.5).sub(1).contiguous();
 }
 
 at::Tensor pixels_of(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
-  data::Crop part{};
-  data::Picture picture;
+  data::PictureSize whole;
   try {
-    picture = data::decode_picture(drawn.files->bytes(index), drawn.files->at(index).name,
-                                   [&](int64_t width, int64_t height) {
-                                     return part = data::middle_crop({width, height}, crop);
-                                   });
+    return signed_pixels(decoded_part(drawn.files->bytes(index), drawn.files->at(index).name, crop, whole));
   } catch (const Error& error) {
     throw Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\""));
   }
-  return signed_pixels(data::resample(picture, part.box, crop.width, crop.height));
+}
+
+at::Tensor control_pixels_of(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
+  const data::CaptionedPicture& file = drawn.files->at(index);
+  data::PictureSize whole;
+  const data::Picture picture =
+      decoded_part(drawn.files->control_bytes(index), "the control picture of " + file.name, crop, whole);
+  require(whole == data::PictureSize{.width = file.width, .height = file.height}, "data", "the control picture of ",
+          file.name, " must have its size, ", file.width, " x ", file.height, ": got ", whole.width, " x ",
+          whole.height);
+  return pixels_from_0_to_255(picture).div(255).contiguous();
+}
+
+at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
+  const data::PictureSize size = size_of_pictures(keys, pipeline);
+  return control_pixels_of(open_files(config.data.path, 0, config, keys, pipeline, size), 0, size);
 }
 
 }  // namespace colossal::run

@@ -85,4 +85,12 @@ at::Tensor signed_pixels(const data::Picture& picture);
 /// the name of the file: those of bytes() and decode_picture().
 at::Tensor pixels_of(const DrawnPictures& pictures, int64_t index, const data::PictureSize& crop);
 
+/// Does the same with the control picture of that picture, [3, h, w] in [0, 1]. Errors ("data"): those of
+/// CaptionedPictures::control_bytes() and decode_picture(); a control picture of another size than its picture.
+at::Tensor control_pixels_of(const DrawnPictures& pictures, int64_t index, const data::PictureSize& crop);
+
+/// Returns the control picture of the first picture of data.path, at the size of the run, for samples. Errors: as
+/// open_drawn_pictures(), and those of control_pixels_of().
+at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
+
 }  // namespace colossal::run

@@ -76,6 +76,10 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& 
   } else {
     latent = pixels;
   }
+  if (options.control > 0) {
+    const at::Tensor control = control_pixels_of(*pictures_, picture(index), bucket.size);
+    batch.at(kControlPicture).select(0, row).copy_(is_mirrored ? control.flip({2}) : control);
+  }
   noiser_.fill(latent, told_of(picture(index), bucket), index, own, batch, row);
   if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);
 }

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
@@ -68,8 +69,10 @@ std::vector<std::string> captions_of(const Config& config, const PipelineSource&
 
 bool trains_text_encoder(const Config& config) {
   const LowRankKeys keys = adapter_keys(config);
-  return keys.text_encoder && keys.kind != "none";
+  return keys.text_encoder && keys.is_low_rank();
 }
+
+bool trains_control(const Config& config) { return adapter_keys(config).kind == kControlKind; }
 
 void check_text_encoder(const Config& config) {
   require(!trains_text_encoder(config) || has_pipeline(config.model.from), "adapter",

@@ -40,6 +40,9 @@ std::vector<std::string> captions_of(const Config& config, const PipelineSource&
 /// (adapter.text_encoder). No states of captions are then stored.
 bool trains_text_encoder(const Config& config);
 
+/// Returns true if the run trains a ControlNet.
+bool trains_control(const Config& config);
+
 /// Checks that a run can train adapters of the text encoder, if it does. Errors ("adapter"): model.from is no pipeline.
 void check_text_encoder(const Config& config);
 

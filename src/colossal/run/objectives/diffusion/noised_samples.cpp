@@ -120,6 +120,9 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
   batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/-1});
   if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
+  if (o.control > 0)
+    batch.add(kControlPicture, {at::zeros({rows, 3, o.control * o.height, o.control * o.width}, numbers),
+                                {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
   if (o.unencoded == 0) return batch;
   std::vector<int64_t> pixels{rows, 3, o.unencoded * o.height, o.unencoded * o.width};
   if (o.frames > 0) pixels.insert(pixels.begin() + 2, o.pixel_frames > 0 ? o.pixel_frames : o.frames);

@@ -27,6 +27,9 @@
 //   text_mask  int64 [B, tokens]: 1 = a token of the caption, 0 = a pad
 //   untold     int64 [B]: 1 = the caption was dropped; the text is then still that of the caption
 //
+// Models with a ControlNet (models/control_net.h) have another field:
+//   control    fp32 [B, 3, H, W]: the control picture in [0, 1]
+//
 // Rows that a step encodes (NoisedOptions::unencoded) have the noise alone as noised and targets, no text, and besides:
 //   pixels        fp32 [B, 3, H, W] or [B, 3, frames, H, W]: the picture or clip in [-1, 1]
 //   sample_noise  fp32 [B, C, h, w]: of which the latent is drawn (drawn_latent()); 0 = its mean
@@ -57,7 +60,8 @@ inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "cl
                       kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures",
                       kPixels[] = "pixels", kIds[] = "ids", kSampleNoise[] = "sample_noise", kSignals[] = "signals",
                       kRate[] = "fps", kGiven[] = "given", kTextMask[] = "text_mask", kUntold[] = "untold",
-                      kPooled[] = "pooled", kSizes[] = "sizes", kGuidance[] = "guidance", kShown[] = "shown";
+                      kPooled[] = "pooled", kSizes[] = "sizes", kGuidance[] = "guidance", kShown[] = "shown",
+                      kControlPicture[] = "control";
 
 /// Options of NoisedSamples.
 struct NoisedOptions {
@@ -85,6 +89,7 @@ struct NoisedOptions {
   std::string shift{};  ///< rule of the automatic shift (noise::automatic_shift())
   int64_t factor = 1;   ///< pixels of a side of a cell, for that rule
   int64_t patch = 1;    ///< cells of a side of a patch, for that rule
+  int64_t control = 0;  ///< pixels of a side of a cell in the field "control"; 0 = there is none
   /// Returns true if rows are told tokens, for the model or for the step.
   bool tells_ids() const { return reads_ids || unencoded > 0 || encodes_captions; }
   /// Returns true if some rows may have given frames.

@@ -1,0 +1,205 @@
+// Runs that train a ControlNet on a tiny UNet: what they start from, every layout, drawing, the folder of diffusers.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/data/pictures/picture.h"
+#include "colossal/data/pictures/shapes.h"
+#include "colossal/diffusion/drawer.h"
+#include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/models/control_net.h"
+#include "colossal/run/control_source.h"
+#include "colossal/run/saved_model.h"
+#include "diffusion/latent_runs.h"
+#include "support/layouts.h"
+#include "support/thrown_message.h"
+
+namespace colossal::diffusion::control_runs_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+using Flags = std::vector<std::string>;
+
+class ControlRuns : public LatentRuns {
+ protected:
+  static void SetUpTestSuite() {
+    LatentRuns::SetUpTestSuite();
+    train(latent_config_in(base(), {"--optimizer.learning_rate=0.03", "--optimizer.final_learning_rate=0.03"}));
+    // A high rate, so that control pictures matter after few steps.
+    train(control_config_in(trained(), {}));
+  }
+  static std::string base() { return shared() / "base"; }
+  static std::string trained() { return shared() / "trained"; }
+
+  /// A run of a ControlNet on the base.
+  static run::Config control_config_in(const std::string& folder, const Flags& flags) {
+    const Flags own{"--run.folder=" + folder,
+                    "--run.device=cpu",
+                    "--run.matmul=mkl",
+                    "--precision.mode=fp64",
+                    "--parallel.chunk_mib=0.05",
+                    "--model.from=" + base(),
+                    "--data.path=builtin-shapes:24",
+                    "--data.held_out=0.2",
+                    "--data.latents=" + (shared() / "latents"),
+                    "--optimizer.learning_rate=0.03",
+                    "--optimizer.warmup_steps=0",
+                    "--training.batch_size=8",
+                    "--training.steps=3",
+                    "--training.sample_every=0",
+                    "--training.evaluate_batches=1",
+                    "--training.evaluate_every=3"};
+    return run::read_given_config(test::source_dir() + "/examples/controlnet_shapes.toml", test::joined(own, flags))
+        .config;
+  }
+  run::Config control_config(const std::string& name, const Flags& flags = {}) const {
+    return control_config_in(folder_ / name, flags);
+  }
+
+  /// Writes the outline of a shape.
+  std::string outline(int64_t shape) const {
+    const std::string name = concat("outline-", shape, ".png");
+    folder_.write(name, data::encode_png(data::draw_shape_outline(shape, 1, 16, 16)));
+    return folder_ / name;
+  }
+
+  /// Draws with a ControlNet, on `ranks` ranks of a pipeline, and returns the PNG.
+  static std::string drawn(const std::string& from, const std::string& control, const std::string& image,
+                           double scale = 1, int ranks = 1) {
+    const run::Program known = program();
+    const run::PipelineSource source = find_pipeline(from, known, "draw");
+    std::string png;
+    comm::run_ranks(ranks, [&](comm::World& world) {
+      distributed::ParallelConfig layout;
+      layout.pipeline.size = ranks;
+      comm::Mesh mesh(world, layout.axes());
+      run::Loading loading{.tokenizer = "none"};
+      if (!control.empty()) loading.control = {.folder = control, .scale = scale};
+      const run::SavedModel saved = run::load_model(from, mesh, layout, at::kCPU, loading, known);
+      PipelineParts parts(source, world, at::kCPU, {}, known);
+      Drawer drawer(source, *saved.model, parts, mesh, "");
+      drawer.draw({.prompt = "a star", .steps = 3, .control_image = image}, {}, [&](const DrawnPicture& one) {
+        png = data::encode_png(data::decode_picture(one.png, "drawn"));  // without what it says
+      });
+    });
+    return png;
+  }
+};
+
+TEST_F(ControlRuns, StartFromTheirBaseAndLearn) {
+  const run::Config still = control_config("still", {"--optimizer.learning_rate=1e-30", "--training.steps=1",
+                                                     "--training.evaluate_every=1", "--training.batch_size=4"});
+  train(still);
+  const std::vector<double> of_base = metric(latent_config_in(base(), {}), "eval_loss");
+  test::expect_near(metric(still, "eval_loss"), {of_base.back()}, "the loss of the base");
+  const std::vector<double> losses = metric(control_config_in(trained(), {}), "loss");
+  ASSERT_THAT(losses, SizeIs(3));
+  const std::vector<double> norms = metric(control_config_in(trained(), {}), "grad_norm");
+  for (const double norm : norms) EXPECT_GT(norm, 1e-6);
+  // The trunk is a copy of the UNet, not new values: its first step moves what starts at 0 alone.
+  const checkpoint::SafetensorsReader file(still.run.folder + "/checkpoints/step-000001/rank-00000.safetensors");
+  EXPECT_FALSE(file.entries().empty());
+  for (const auto& [name, entry] : file.entries())
+    EXPECT_TRUE(!name.starts_with("model.") || models::is_of_control(name.substr(6))) << name;
+}
+
+TEST_F(ControlRuns, HaveTheCourseOfOneProcessInEveryLayout) {
+  const auto course = [&](const Flags& layout) {
+    const run::Config c = control_config("run", layout);
+    train(c);
+    std::vector<double> numbers;
+    for (const char* name : {"loss", "grad_norm", "eval_loss"})
+      for (const double value : metric(c, name)) numbers.push_back(value);
+    return numbers;
+  };
+  const std::vector<double> want = course({});
+  ASSERT_THAT(want, SizeIs(testing::Ge(3u + 3u + 1u)));
+  for (const Flags& layout :
+       {Flags{"--parallel.data=2", "--parallel.tensor.size=2", "--parallel.pipeline.size=2",
+              "--parallel.pipeline.micro_batches=2"},
+        Flags{"--parallel.tensor.size=4", "--parallel.tensor.mode=2d"},
+        Flags{"--parallel.data=2", "--parallel.zero=3", "--memory.host=64MiB", "--memory.recompute=block"}})
+    test::expect_near(course(layout), want, testing::PrintToString(layout));
+}
+
+TEST_F(ControlRuns, ContinueBitForBit) {
+  const run::Config whole = control_config("whole"), parts = control_config("parts");
+  train(whole);
+  train(parts, train::Start::Overwrite, 2);
+  train(parts, train::Start::Resume);
+  for (const char* name : {"loss", "grad_norm", "eval_loss"})
+    EXPECT_EQ(metric(parts, name), metric(whole, name)) << name;
+}
+
+TEST_F(ControlRuns, DrawWhatTheirPictureSaysAndByTheirScale) {
+  const std::string star = drawn(base(), trained(), outline(6));
+  EXPECT_EQ(drawn(trained(), trained(), outline(6)), star) << "the run names its base";
+  EXPECT_EQ(drawn(base(), trained(), outline(6), 1, 2), star) << "in a pipeline";
+  EXPECT_NE(drawn(base(), trained(), outline(0)), star);
+  EXPECT_NE(drawn(base(), trained(), outline(6), 0.5), star);
+  EXPECT_EQ(drawn(base(), trained(), outline(6), 0), drawn(base(), "", ""));
+}
+
+TEST_F(ControlRuns, WriteTheFolderThatTheyReadAgain) {
+  const std::string to = folder_ / "controlnet";
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    const run::SavedModel saved = run::load_model(trained(), mesh, {}, at::kCPU, {.tokenizer = "none"}, program());
+    run::export_control(to, saved, trained(), mesh);
+  });
+  EXPECT_EQ(read_json_object(to + "/config.json", "test").at("_class_name"), "ControlNetModel");
+  EXPECT_EQ(drawn(base(), to, outline(6)), drawn(base(), trained(), outline(6)));
+  // Training continues from the folder, and from the run.
+  const auto first_loss = [&](const std::string& from) {
+    const run::Config c = control_config("further", {"--adapter.from=" + from, "--training.steps=1",
+                                                     "--training.evaluate_every=1", "--optimizer.learning_rate=1e-30"});
+    train(c);
+    return metric(c, "eval_loss");
+  };
+  test::expect_near(first_loss(to), {metric(control_config_in(trained(), {}), "eval_loss").back()}, "the folder");
+  test::expect_near(first_loss(trained()), {metric(control_config_in(trained(), {}), "eval_loss").back()}, "the run");
+}
+
+TEST_F(ControlRuns, LearnPicturesBesidePictures) {
+  write_pictures("pictures", 6, 16, 16);
+  const Flags flags{"--data.path=" + (folder_ / "pictures"), "--data.latents=" + (folder_ / "latents"),
+                    "--data.size=16,16", "--data.held_out=0", "--training.evaluate_every=0"};
+  EXPECT_THAT(test::thrown_message([&] { train(control_config("none", flags)); }),
+              HasSubstr("6 without one, the first of which must be"));
+  for (int64_t i = 0; i < 6; ++i)
+    folder_.write(concat("pictures/16x16-", i, ".control.png"),
+                  data::encode_png(data::draw_shape_outline(i, 1, 16, 16)));
+  const run::Config c = control_config("run", flags);
+  train(c);
+  EXPECT_THAT(metric(c, "loss"), SizeIs(3));
+  folder_.write("pictures/16x16-0.control.png", data::encode_png(data::draw_shape_outline(0, 1, 8, 8)));
+  EXPECT_THAT(test::thrown_message([&] { train(control_config("small", flags)); }),
+              HasSubstr("must have its size, 16 x 16: got 8 x 8"));
+}
+
+TEST_F(ControlRuns, RefuseWhatDoesNotFit) {
+  const auto refusal = [&](const Flags& flags) {
+    return test::thrown_message([&] { train(control_config("refused", flags)); });
+  };
+  EXPECT_THAT(refusal({"--adapter.rank=3"}), HasSubstr("another adapter.kind than \"controlnet\""));
+  EXPECT_THAT(refusal({"--adapter.from=" + base()}), HasSubstr("must have a ControlNet"));
+  EXPECT_THAT(test::thrown_message([&] { drawn(base(), "", outline(6)); }), HasSubstr("name the ControlNet"));
+  EXPECT_THAT(test::thrown_message([&] { drawn(base(), trained(), ""); }), HasSubstr("name the picture"));
+  const run::Config other = latent_config("other", {"--model.features=[8,24]"});
+  train(other);
+  EXPECT_THAT(test::thrown_message([&] { drawn(other.run.folder, trained(), outline(6)); }),
+              HasSubstr("block_out_channels must be that of the model, [8,24]: got [8,16]"));
+  const run::Config again = latent_config("again", {"--training.seed=7"});
+  train(again);
+  EXPECT_THAT(test::thrown_message([&] { drawn(again.run.folder, trained(), outline(6)); }),
+              HasSubstr("must be put onto the base on which they were trained"));
+}
+
+}  // namespace
+}  // namespace colossal::diffusion::control_runs_test
