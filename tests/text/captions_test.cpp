@@ -76,6 +76,16 @@ TEST(Captions, LoseTheTextOfTheTokensBeyond) {
   EXPECT_EQ(captions.warning(caption), "the caption is longer than 75 tokens; lost: A Dog, riding");
 }
 
+TEST(Captions, PutLearnedWordsInPlaceOfTheirSpelling) {
+  const Captions captions = make_captions("bytes", 10).with_words({{"<b>", 2}, {"cat", 1}, {"cats", 1}}, 600);
+  EXPECT_THAT(captions("a <b>!").ids, ElementsAre(256, 'a', ' ', 600, 601, '!', 257, 258, 258, 258));
+  EXPECT_THAT(captions("cat").ids, ElementsAre(256, 602, 257, 258, 258, 258, 258, 258, 258, 258));
+  EXPECT_THAT(captions("cats").ids, ElementsAre(256, 603, 257, 258, 258, 258, 258, 258, 258, 258)) << "the longest";
+  EXPECT_THAT(captions("acat").ids, ElementsAre(256, 'a', 'c', 'a', 't', 257, 258, 258, 258, 258)) << "another word";
+  EXPECT_THAT(captions("cato").ids, ElementsAre(256, 'c', 'a', 't', 'o', 257, 258, 258, 258, 258)) << "another word";
+  EXPECT_EQ(captions("1234567 cat").lost, "cat");
+}
+
 TEST(Captions, NeedTokensAroundThem) {
   const test::TemporaryFolder folder;
   const TokenizerFiles files = files_of_bytes();

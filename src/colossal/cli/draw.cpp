@@ -36,6 +36,7 @@
 #include "colossal/memory/host_memory.h"
 #include "colossal/run/adapter_choice.h"
 #include "colossal/run/control_source.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
@@ -47,6 +48,7 @@ struct DrawRequest {
   diffusion::DrawOptions options;
   int64_t guidance_ranks = 1;
   std::string prompts, to, latents, decode, cluster, control;
+  std::vector<std::string> embeddings;
   diffusion::OtherParts other{};
   bool as_json = false, plans = false;
 };
@@ -236,6 +238,12 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
   app.add_option("--control", r.control,
                  "FOLDER[:SCALE], a ControlNet that --control-image leads: a folder of diffusers, or a run with "
                  "adapter.kind = \"controlnet\"; default: that of --from, if it is such a run");
+  app.add_option(
+         "--embedding", r.embeddings,
+         "learned words that --prompt may have: a .safetensors file of diffusers or other programs, its folder, "
+         "or a run with adapter.kind = \"textual-inversion\"; may be given several times")
+      ->expected(1)
+      ->take_all();
   app.add_option("--decode", r.decode,
                  "draw nothing: decode the tensor `latents` of a safetensors file that an earlier command wrote, "
                  "because its decoding failed");
@@ -324,6 +332,10 @@ int draw(const Arguments& arguments, const run::Program* program) {
   require(!names_drawn_file(r.to) || (r.prompts.empty() && r.options.count == 1), "draw",
           "--to must be a folder for several pictures: got ", r.to, "; leave out its ending");
   work.source = diffusion::find_pipeline(r.model.from, known, "draw", r.options.sampler, r.other);
+  require(r.embeddings.empty() || work.source.reads_text(), "draw",
+          "--embedding needs a model that reads a prompt: got one of classes; leave it out");
+  work.source.learned.insert(work.source.learned.end(), r.embeddings.begin(), r.embeddings.end());
+  run::read_words(work.source.learned);  // before any rank starts
   work.given = read_given(r.latents);
   for (const DrawTask& task : work.tasks) {
     diffusion::Drawer::check(work.source, task.options, work.given);

@@ -24,6 +24,7 @@
 #include "colossal/run/control_source.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/run/stored_config.h"
 #include "colossal/text/chat_template.h"
@@ -90,8 +91,10 @@ run::Loading loading_of(const ExportRequest& r) {
 
 /// Writes the adapters of a run, and none of its other weights.
 int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, comm::Mesh& mesh) {
-  if (run::is_control_run(r.from)) {
-    run::export_control(r.to, saved, r.from, mesh, !r.no_ema);
+  const bool has_words = run::is_words_run(r.from);
+  if (has_words || run::is_control_run(r.from)) {
+    if (!has_words) run::export_control(r.to, saved, r.from, mesh, !r.no_ema);
+    if (has_words && mesh.world().rank() == 0) run::export_words(r.from, r.to);
     if (mesh.world().rank() == 0) std::printf("%s\n", r.to.c_str());
     return 0;
   }
@@ -132,9 +135,9 @@ int export_for_diffusers(const ExportRequest& r, const run::SavedModel& saved, c
   std::shared_ptr<const run::DiffusionObjective> objective;
   comm::agree(world, at::kCPU, [&] {
     if (!r.adapters.empty()) require_no_text_adapters(merged_adapter(r));
-    require(
-        !run::is_control_run(r.from), "export", r.from,
-        " must be written with --adapter-only, because no folder has a pipeline with its ControlNet: got it without");
+    require(!run::is_control_run(r.from) && !run::is_words_run(r.from), "export", r.from,
+            " must be written with --adapter-only, because no pipeline has a ControlNet or learned words within it: "
+            "got it without");
     require(!is_gguf_name(r.to), "export", "a model of pictures must be written as a folder: got ", r.to);
     if (makes_pipeline) objective = diffusion::objective_of_run(r.from, program, "export");
   });

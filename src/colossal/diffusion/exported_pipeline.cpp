@@ -152,11 +152,11 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
     write_scheduler(scheduler, folder + "/scheduler");
     if (source.has_latents()) export_part(source.vae, {.seed = source.seed}, folder + "/vae", mesh.world(), program);
     for (size_t i = 0; i < source.captions.size(); ++i) {
-      const auto& [encoder, tokenizer] = source.captions[i];
-      export_part(encoder, text_encoder, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)),
+      const run::CaptionSource& caption = source.captions[i];
+      export_part(caption.encoder, text_encoder, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)),
                   mesh.world(), program);
-      if (tokenizer != "bytes")
-        copy_part(tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)), is_of_tokenizer);
+      if (caption.tokenizer != "bytes")
+        copy_part(caption.tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)), is_of_tokenizer);
     }
     write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });

@@ -15,6 +15,7 @@
 #include "colossal/comm/part_of_world.h"
 #include "colossal/comm/world.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/program.h"
 #include "colossal/run/saved_model.h"
 
@@ -27,6 +28,7 @@ struct OwnLoading {
   uint64_t seed = 1;                      ///< of the weights of a preset
   /// Adapters that are merged, of files for pipelines (checkpoint/peft/pipeline_file.h): those of this part
   std::vector<run::AdapterChoice> adapters{};
+  std::vector<run::LearnedWord> words{};  ///< of a text encoder: words that it gets (run/learned_words.h)
 };
 
 class OwnModel {

@@ -17,6 +17,7 @@
 #include "colossal/models/not_finite.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/run/adapter_source.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/model_source.h"
 
 namespace colossal::diffusion {
@@ -52,18 +53,25 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
     notices_.insert(notices_.end(), part.notices().begin(), part.notices().end());
   };
   OwnLoading own = loading, of_text = loading;
+  own.words.clear();
+  of_text.words = run::read_words(source.learned);
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
   of_text.adapters = text_adapters_of(source, loading.adapters);
   require(of_text.adapters.empty() || source.captions.size() == 1, "adapter",
           "adapters of a text encoder must be put onto a pipeline that has one: got ", source.captions.size(),
           " text encoders; take adapters of the model that draws alone");
+  require(of_text.words.empty() || source.captions.size() == 1, "adapter",
+          "learned words must be put onto a pipeline that has one text encoder: got ", source.captions.size(),
+          "; leave them out");
   std::vector<models::TextEncoderSizes> encoders;
   for (size_t i = 0; i < source.captions.size(); ++i) {
-    const run::CaptionSource& caption = source.captions[i];
+    run::CaptionSource caption = source.captions[i];
+    if (!of_text.words.empty()) caption.words = run::caption_words(of_text.words);
     const int64_t tokens = source.sizes.captions.at(i).tokens;
     if (caption.encoder.empty()) {
-      encoders_.push_back({text::make_captions(caption.tokenizer, tokens)});
+      encoders_.push_back(
+          {text::make_captions(caption.tokenizer, tokens).with_words(caption.words, caption.first_word)});
       continue;
     }
     const auto load = [&world, device, of_text, program, path = caption.encoder] {

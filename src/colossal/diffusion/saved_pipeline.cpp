@@ -39,7 +39,12 @@ run::PipelineSource find_pipeline(const std::string& from, const run::Program& p
     const auto objective = objective_of_run(from, program, component);
     source = objective->pipeline();
     source.model = from;
-    if (objective->trains_text_encoder()) source.text_adapters = from;
+    if (objective->learns_words()) {
+      source.captions.front().words.clear();  // those of the run are read with their vectors
+      source.learned = {from};
+    } else if (objective->trains_text_encoder()) {
+      source.text_adapters = from;
+    }
   }
   run::replace_parts(source, other.vae, other.text_encoder);
   return source;

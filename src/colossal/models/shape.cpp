@@ -19,9 +19,10 @@ bool ModelShape::operator==(const ModelShape& other) const {
   const auto mine = part<OwnTextEncoder>().shape, theirs = other.part<OwnTextEncoder>().shape;
   const bool same_text = mine == theirs || (mine && theirs && *mine == *theirs);
   const auto control = part<OwnControl>(), other_control = other.part<OwnControl>();
-  const bool same_control = control.channels == other_control.channels && control.scale == other_control.scale;
-  return same && same_text && same_control && sizes(*this) == sizes(other) && outputs() == other.outputs() &&
-         has_values() == other.has_values();
+  const bool same_words = part<LearnedWords>().rows == other.part<LearnedWords>().rows,
+             same_control = control.channels == other_control.channels && control.scale == other_control.scale;
+  return same && same_text && same_words && same_control && sizes(*this) == sizes(other) &&
+         outputs() == other.outputs() && has_values() == other.has_values();
 }
 
 Task ModelShape::task() const {

@@ -1,5 +1,5 @@
 // Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes, ValueSizes,
-// OwnTextEncoder and OwnControl; without them a model has the defaults.
+// OwnTextEncoder, LearnedWords and OwnControl; without them a model has the defaults.
 //
 //   shape.set(models::MixtureSizes{.experts = 8});
 //   if (shape.part<models::MixtureSizes>().experts > 0) ...
@@ -140,6 +140,11 @@ struct TextEncoderSizes {
 /// A denoiser whose first blocks are its text encoder (models/clip_text_within.h).
 struct OwnTextEncoder {
   std::shared_ptr<const ModelShape> shape{};  ///< null = it reads states of captions
+};
+
+/// A text encoder with words that a run learns (models/learned_words.h).
+struct LearnedWords {
+  int64_t rows = 0;  ///< their vectors, with the ids after the vocabulary
 };
 
 /// A denoiser with a ControlNet within it (models/control_net.h).

@@ -19,6 +19,7 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/control_source.h"
 #include "colossal/run/frozen_base.h"
+#include "colossal/run/learned_words.h"
 
 namespace colossal::run {
 namespace {
@@ -141,6 +142,7 @@ AdapterRow low_rank_row() {
           .keys = LowRankKeys{},
           .complete = [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) -> OwnKeys {
             if (own.as<LowRankKeys>().kind == kControlKind) return own;
+            if (own.as<LowRankKeys>().kind == kWordsKind) return with_vectors(config, own.as<LowRankKeys>());
             const LowRankKeys keys = with_targets(config, own.as<LowRankKeys>(), shape);
             return with_new_head(with_source(config, keys, shape), shape);
           },
@@ -148,6 +150,7 @@ AdapterRow low_rank_row() {
               [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) {
                 const auto keys = own.as<LowRankKeys>();
                 if (keys.kind == kControlKind) return control_adapter(keys, shape);
+                if (keys.kind == kWordsKind) return words_adapter(keys, shape);
                 require(keys.kind == "none" || keys.dropout == 0 || !config.training.cuda_graph, "adapter",
                         "adapter.dropout must be 0 with training.cuda_graph, which would record its seeds: got ",
                         keys.dropout, "; set one of them to its default");

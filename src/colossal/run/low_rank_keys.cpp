@@ -28,10 +28,13 @@ std::optional<double> value_of(const char* key, const std::vector<std::string>& 
 }  // namespace
 
 void LowRankKeys::fields(Fields& f) {
-  f.choice("kind", kind, {"none", "lora", "dora", "controlnet"},
+  f.choice("kind", kind, {"none", "lora", "dora", "controlnet", "textual-inversion"},
            "adapters of linear layers: none, low-rank (LoRA), or low-rank with trained magnitudes (DoRA); of a UNet: "
-           "controlnet, which learns to follow the pictures x.control.png beside x.png");
-  f.integer("rank", rank, "", "rows of A and columns of B: x W^T + s (x A^T) B^T", 1, 1 << 16);
+           "controlnet, which learns to follow the pictures x.control.png beside x.png, or "
+           "textual-inversion, which learns words");
+  f.integer("rank", rank, "",
+            "rows of A and columns of B: x W^T + s (x A^T) B^T. Of textual-inversion: vectors of each word; default 1",
+            1, 1 << 16);
   f.number("alpha", alpha, "", "s = alpha / rank, or as `scale` says", 0);
   f.choice("scale", scale, {"plain", "root"}, "s = alpha / rank, or alpha / sqrt(rank) (rsLoRA)");
   f.number("dropout", dropout, "", "probability with which an element of x is dropped on its way to A", 0, 0.999);
@@ -39,7 +42,9 @@ void LowRankKeys::fields(Fields& f) {
       "targets", targets,
       "modules of the Hugging Face folder that have adapters: names (q_proj), names with a path, patterns with `*`, "
       "all-linear (every linear layer inside the blocks, without experts) or experts (every expert); default of models "
-      "that draw: to_q, to_k, to_v, to_out.0, of their text encoder q_proj, k_proj, v_proj, out_proj");
+      "that draw: to_q, to_k, to_v, to_out.0, of their text encoder q_proj, k_proj, v_proj, out_proj. Of "
+      "textual-inversion: the words that are learned, each "
+      "with the word it starts from: \"<cat>=cat\"");
   f.flag("text_encoder", text_encoder,
          "models of captions: `targets` are also those of the text encoder, whose states are then not stored; needs "
          "model.from = a pipeline");

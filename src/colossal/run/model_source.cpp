@@ -26,6 +26,7 @@
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/control_net.h"
 #include "colossal/models/decoder.h"
+#include "colossal/models/learned_words.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/frozen_form.h"
@@ -120,7 +121,7 @@ StoredNames compare_names(const ModelSource& source, const nn::Parameters& param
     if (!name.starts_with(saved_as) || names.unused.contains(name)) continue;
     const std::string own = name.substr(saved_as.size());
     if (checkpoint::matches_one(own, may_lack) || own == concat(models::kValueHead, ".weight") ||
-        models::is_of_control(own))
+        models::is_of_control(own) || models::is_learned_words(own))
       names.unused.insert(name);
     else if (source.adapter.product)
       names.adapters.push_back(name.substr(saved_as.size()));

@@ -15,6 +15,7 @@
 #include "colossal/models/control_net.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
+#include "colossal/models/learned_words.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/run/adapter_end_ids.h"
@@ -23,6 +24,7 @@
 #include "colossal/run/average_weights.h"
 #include "colossal/run/control_source.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/named_adapters.h"
@@ -91,6 +93,7 @@ struct Opened {
   nn::Adapter adapter{};                   ///< changes to the model
   std::vector<nn::ExternalCopy> untied{};  ///< tensors that stand for the head that the adapters give the model
   AdapterWeights weights{};
+  bool has_parts_alone = false;  ///< a run whose checkpoints have a ControlNet or learned words, and no other weights
 };
 
 /// Opens an adapter for the model. It does not communicate.
@@ -376,6 +379,36 @@ void read_adapted(const std::string& folder, const Opened& opened, const Loading
   });
 }
 
+/// Adds the parts that a model gets within it to its shape. It does not communicate.
+void add_parts(Opened& opened, const std::string& folder, const Loading& loading) {
+  models::ModelShape& shape = opened.about.shape;
+  opened.has_parts_alone = is_control_run(folder) || is_words_run(folder);
+  if (loading.learned_rows > 0) shape = models::with_learned_words(std::move(shape), loading.learned_rows);
+  if (!loading.control) return;
+  models::OwnControl control = control_of(loading.control->folder, shape);
+  control.scale = loading.control->scale;
+  shape = models::with_control(std::move(shape), std::move(control));
+}
+
+/// Reads the weights of the model, without those of a ControlNet within it, into `tensors`.
+void read_weights(const std::string& folder, Opened& opened, const Loading& loading, SavedModel& saved,
+                  std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
+  const ModelSource& about = opened.about;
+  nn::Parameters& parameters = saved.model->parameters();
+  comm::Group& everyone = mesh.all();
+  if (opened.adapters) {
+    read_adapted(folder, opened, loading, saved, tensors, mesh);
+  } else if (about.checkpoint.empty()) {
+    const bool packs_later = loading.packs_later && everyone.size() == 1;  // ranks must fail together
+    comm::agree(everyone, at::kCPU, [&] { import_folder(folder, opened, loading, saved, tensors, packs_later); });
+  } else {
+    std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
+    comm::agree(everyone, at::kCPU, [&] { restore_unsaved(opened, loading, saved, unsaved); });
+    if (about.base) read_source(*about.base, parameters, std::move(unsaved), mesh, "");
+    if (!opened.has_parts_alone) read_checkpoint(about, std::move(tensors), mesh);
+  }
+}
+
 }  // namespace
 
 void set_adapters(Loading& loading, const std::vector<AdapterChoice>& adapters) {
@@ -409,17 +442,11 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   ModelSource& about = opened.about;
   // one rank reads the folder, all others use its result
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
-  bool has_own_control = false;  // its checkpoints have that alone
   comm::agree(everyone, at::kCPU, [&] {
     about = open_folder(folder, steps, layout, loading, program, saved);
     open_adapters_of(opened, folder, loading, everyone.rank() == 0, saved.notices);
     if (loading.adapter) check_purpose(about.shape, folder, loading);
-    has_own_control = is_control_run(folder);
-    if (loading.control) {
-      models::OwnControl control = control_of(loading.control->folder, about.shape);
-      control.scale = loading.control->scale;
-      about.shape = models::with_control(std::move(about.shape), std::move(control));
-    }
+    add_parts(opened, folder, loading);
   });
   read_adapters_of(opened, mesh);
   if (!loading.named_adapters.empty()) saved.token_adapters = read_named_adapters(loading.named_adapters, about, mesh);
@@ -452,19 +479,9 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
                                         opened.merges ? opened.weights.adapted() : std::set<std::string>());
   add_buffers(parameters, tensors);
   std::vector<checkpoint::NamedTensor> control = take_control(parameters, tensors);
-  if (opened.adapters) {
-    read_adapted(folder, opened, loading, saved, tensors, mesh);
-  } else if (about.checkpoint.empty()) {
-    const bool packs_later = loading.packs_later && everyone.size() == 1;  // ranks must fail together
-    comm::agree(everyone, at::kCPU, [&] { import_folder(folder, opened, loading, saved, tensors, packs_later); });
-  } else {
-    std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
-    comm::agree(everyone, at::kCPU, [&] { restore_unsaved(opened, loading, saved, unsaved); });
-    if (about.base) read_source(*about.base, parameters, std::move(unsaved), mesh, "");
-    if (!has_own_control) read_checkpoint(about, std::move(tensors), mesh);
-  }
+  read_weights(folder, opened, loading, saved, std::move(tensors), mesh);
   if (loading.control) {
-    const ModelSource base = has_own_control ? base_of(about) : about;  // which has the other weights
+    const ModelSource base = opened.has_parts_alone ? base_of(about) : about;  // which has the other weights
     fill_control(loading.control->folder, about.shape, parameters, std::move(control), mesh, loading.uses_average,
                  &base);
   }

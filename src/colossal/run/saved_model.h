@@ -61,6 +61,8 @@ struct Loading {
   /// Adapters that are merged in addition to `adapter`, which must be there. None of them may have magnitudes or
   /// modules that were trained whole, and weights must be numbers
   std::vector<AdapterChoice> further_adapters{};
+  /// Vectors of learned words that a text encoder gets, which the caller fills afterwards (models/learned_words.h)
+  int64_t learned_rows = 0;
 };
 
 /// Sets Loading::adapter and Loading::further_adapters.

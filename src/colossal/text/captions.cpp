@@ -1,6 +1,7 @@
 #include "colossal/text/captions.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
@@ -46,8 +47,59 @@ Captions::Captions(std::shared_ptr<const Tokenizer> tokenizer, const Ids& ids, i
   require(length >= 2, "captions", "the length of captions must be at least 2: got ", length);
 }
 
+Captions Captions::with_words(const std::vector<CaptionWord>& words, int64_t first) const {
+  Captions more = *this;
+  for (const CaptionWord& word : words) {
+    more.words_.push_back({word, first});
+    first += word.rows;
+  }
+  return more;
+}
+
+const Captions::PlacedWord* Captions::word_at(std::string_view text, size_t at) const {
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || (c & 0x80) != 0; };
+  const PlacedWord* longest = nullptr;
+  for (const PlacedWord& one : words_) {
+    const std::string& word = one.word.word;
+    if (text.substr(at, word.size()) != word) continue;
+    const size_t end = at + word.size();
+    const bool is_inside = (at > 0 && is_letter(word.front()) && is_letter(text[at - 1])) ||
+                           (end < text.size() && is_letter(word.back()) && is_letter(text[end]));
+    if (!is_inside && (!longest || word.size() > longest->word.word.size())) longest = &one;
+  }
+  return longest;
+}
+
+PlacedTokens Captions::placed(std::string_view text) const {
+  if (words_.empty()) return tokenizer_->encode_placed(text);
+  PlacedTokens all;
+  size_t begin = 0;
+  const auto add_plain = [&](size_t end) {
+    if (begin == end) return;
+    const PlacedTokens part = tokenizer_->encode_placed(text.substr(begin, end - begin));
+    all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
+    for (const size_t at : part.begins) all.begins.push_back(begin + at);
+  };
+  for (size_t at = 0; at < text.size();) {
+    const PlacedWord* const found = word_at(text, at);
+    if (!found) {
+      ++at;
+      continue;
+    }
+    add_plain(at);
+    for (int64_t i = 0; i < found->word.rows; ++i) {
+      all.ids.push_back(found->first + i);
+      all.begins.push_back(at);
+    }
+    at += found->word.word.size();
+    begin = at;
+  }
+  add_plain(text.size());
+  return all;
+}
+
 Caption Captions::operator()(std::string_view text) const {
-  PlacedTokens tokens = tokenizer_->encode_placed(text);
+  PlacedTokens tokens = placed(text);
   const auto fitting = static_cast<size_t>(this->fitting());
   Caption caption;
   if (tokens.ids.size() > fitting) {

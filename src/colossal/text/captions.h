@@ -23,6 +23,13 @@ struct Caption {
   std::string lost{};  ///< the end of the caption that did not fit, as valid UTF-8; empty = all of it fits
 };
 
+/// A word of captions that no tokenizer cuts: it stands for `rows` ids.
+struct CaptionWord {
+  std::string word;
+  int64_t rows = 1;
+  bool operator==(const CaptionWord&) const = default;
+};
+
 /// A converter from captions to ids.
 /// Thread safety: const members may be called from several threads.
 class Captions {
@@ -37,6 +44,10 @@ class Captions {
   /// `vocabulary` must exceed all ids. Errors ("captions"): another id outside the vocabulary; a length below 2.
   Captions(std::shared_ptr<const Tokenizer> tokenizer, const Ids& ids, int64_t vocabulary, int64_t length = kLength);
 
+  /// Returns a converter that also reads these words, spelled as they are. Their ids follow each other from `first` on.
+  /// A word that begins or ends with a letter or digit is none inside of a longer one; the longest word counts.
+  Captions with_words(const std::vector<CaptionWord>& words, int64_t first) const;
+
   /// Returns length() ids: the begin token, if captions have one, the first tokens of the caption, the end token and
   /// pads.
   Caption operator()(std::string_view text) const;
@@ -48,12 +59,20 @@ class Captions {
   const Ids& ids() const { return ids_; }
 
  private:
+  struct PlacedWord {
+    CaptionWord word;
+    int64_t first;  // id
+  };
   /// Returns the number of tokens of a text that fit.
   int64_t fitting() const { return length_ - (ids_.begin < 0 ? 1 : 2); }
+  /// Returns the word at a place of a text; null = there is none.
+  const PlacedWord* word_at(std::string_view text, size_t at) const;
+  PlacedTokens placed(std::string_view text) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   Ids ids_;
   int64_t vocabulary_, length_;
+  std::vector<PlacedWord> words_{};
 };
 
 /// Returns the converter that `name` describes. `name` is one of:

@@ -159,6 +159,8 @@ class Trainer {
   void import_adapters();
   /// Writes the values with which a ControlNet within the model starts.
   void import_control();
+  /// Writes the vectors with which the words start that the run learns.
+  void import_words();
   /// Returns run::checksum_of_base() if checkpoints leave its values out, the same on every rank; "" = they do
   /// not. Collective. Time: rank 0 reads the files.
   std::string checksum_of_base();

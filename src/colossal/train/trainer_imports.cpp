@@ -5,15 +5,21 @@
 #include "colossal/base/error.h"
 #include "colossal/base/model_path.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/part_of_world.h"
 #include "colossal/models/control_net.h"
+#include "colossal/models/learned_words.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/control_source.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/further_model.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/run/saved_model.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::train {
@@ -22,6 +28,7 @@ void Trainer::import_weights(bool resumed) {
   import_main(resumed);
   if (!resumed && data_.low_rank && !data_.low_rank->from.empty()) import_adapters();
   if (!resumed) import_control();
+  if (!resumed) import_words();
   for (const run::ResolvedFurther& further : data_.further) {
     if (further.model.use == run::ModelUse::WithoutAdapters) {
       import_originals(further.model.name);
@@ -131,6 +138,26 @@ void Trainer::import_control() {
   } else if (!config_.model.from.empty()) {
     run::copy_into_control(main_source(), engine_->parameters(), own, engine_->mesh());
   }
+  engine_->weights_loaded();
+}
+
+void Trainer::import_words() {
+  const models::ModelShape& shape = engine_->model().shape;
+  const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&engine_->objective());
+  if (models::learned_rows(shape) == 0 || objective == nullptr) return;
+  const run::PipelineSource& pipeline = objective->pipeline();
+  const run::CaptionSource& source = pipeline.captions.front();
+  const auto busy = world_.busy("reading " + source.encoder);
+  at::Tensor rows;
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    comm::PartOfWorld alone(world_, world_.size());
+    comm::Mesh mesh(alone, {});
+    const run::SavedModel encoder = run::load_model(source.encoder, mesh, {}, at::kCPU, {.tokenizer = "none"});
+    rows = run::first_rows(run::with_vectors(config_, run::adapter_keys(config_)),
+                           run::captions_for(source, pipeline.sizes.captions.front(), encoder.model->model().shape),
+                           encoder.model->parameters().at("embedding.weight").value.detach());
+  });
+  run::fill_words(rows, shape, engine_->parameters(), weights_of(""), engine_->mesh());
   engine_->weights_loaded();
 }
 

@@ -1,5 +1,7 @@
 #include "colossal/models/families/clip_text.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "colossal/base/error.h"
@@ -8,6 +10,7 @@
 #include "colossal/models/built_in.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
+#include "colossal/models/learned_words.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/embedding.h"
@@ -25,6 +28,27 @@ void ClipTextSizes::fields(Fields& f) {
   f.integer("end_id", end_id, "", "id of the token that is pooled; 2 = the token of the largest id is", 0, kMaxSize);
 }
 
+namespace {
+
+/// Makes the vectors of learned words. Returns what embeds ids of tokens and of words.
+Embed::OfOne with_learned(const ModelShape& s, const ClipTextPlace& place, const std::shared_ptr<nn::Embedding>& tokens,
+                          const std::shared_ptr<nn::Embedding>& positions, nn::Layers& layers) {
+  const std::string name = place.outside + "learned";
+  const std::shared_ptr<nn::Embedding> words = layers.positions(name, learned_rows(s), s.hidden, 0);
+  words->weight().is_added = true;
+  return [=, first = s.vocabulary, part = layers.field_part()](const tensor::Batch& batch,
+                                                               const nn::ForwardContext& step) {
+    const at::Tensor& ids = batch.at("ids");
+    const at::Tensor own = words->forward((ids - first).clamp_min(0), step),
+                     others = tokens->forward(ids.clamp_max(first - 1), step);
+    // at::where() cannot run on sizes alone.
+    const at::Tensor is_word = part(batch.field("ids"), step).ge(first).unsqueeze(-1).to(own.scalar_type());
+    return own * is_word + others * (1 - is_word) + positions->forward(step.positions, step);
+  };
+}
+
+}  // namespace
+
 ClipTextParts make_clip_text(const ModelShape& s, const ClipTextPlace& place, nn::Layers& layers) {
   ClipTextParts parts;
   std::shared_ptr<nn::Embedding> tokens =
@@ -34,6 +58,7 @@ ClipTextParts make_clip_text(const ModelShape& s, const ClipTextPlace& place, nn
   parts.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return tokens->forward(batch.at("ids"), step) + positions->forward(step.positions, step);
   };
+  if (learned_rows(s) > 0) parts.embed = with_learned(s, place, tokens, positions, layers);
   const BlockVariant variant{.activation = ops::activation(s.own.as<ClipTextSizes>().activation).plain};
   Mixtures none;
   for (int64_t i = 0; i < s.layers; ++i)

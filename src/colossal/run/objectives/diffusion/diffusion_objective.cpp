@@ -17,7 +17,9 @@
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/control_net.h"
+#include "colossal/models/learned_words.h"
 #include "colossal/run/control_source.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/built_in.h"
@@ -74,6 +76,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
           sizes.beside, " channels beside the noised ones; train a UNet with as many channels as outputs");
   const data::PictureSize size = size_of_pictures(data_keys_, pipeline_);
   if (run::trains_control(config)) control_ = adapter_keys(config).from;
+  if (run::learns_words(config)) take_words(with_vectors(config, adapter_keys(config)));
   check_clip_keys(data_keys_, pipeline_);
   const bool encodes = data_keys_.encodes_in_step();
   options_ = {.keys = pipeline_.keys,
@@ -127,6 +130,36 @@ void DiffusionObjective::check_control() const {
           data_keys_.prior);
 }
 
+void DiffusionObjective::take_words(const LowRankKeys& keys) {
+  require(pipeline_.reads_text(), "adapter",
+          "adapter.kind = \"textual-inversion\" needs a model that draws what captions say: got one of classes");
+  require(pipeline_.captions.size() == 1, "adapter",
+          "adapter.kind = \"textual-inversion\" needs a model that reads one text encoder: got ",
+          pipeline_.captions.size(), "; name another model, or set adapter.kind = \"lora\"");
+  const std::vector<LearnedWord> words = words_of(keys);
+  CaptionSource& source = pipeline_.captions.front();
+  source.words = caption_words(words, keys.rank);
+  source.first_word = find_source(source.encoder, built_in()).shape.vocabulary;
+  word_rows_ = keys.rank * static_cast<int64_t>(words.size());
+}
+
+void DiffusionObjective::check_words(const DrawnPictures& pictures) const {
+  const CaptionSource& source = pipeline_.captions.front();
+  const text::Captions captions =
+      captions_for(source, pipeline_.sizes.captions.front(), find_source(source.encoder, built_in()).shape);
+  std::vector<bool> is_used(static_cast<size_t>(word_rows_));
+  for (const int64_t index : pictures.training)
+    for (const int64_t id : captions(pictures.files->at(index).caption).ids)
+      if (id >= source.first_word) is_used[static_cast<size_t>(id - source.first_word)] = true;
+  int64_t row = 0;
+  for (const text::CaptionWord& one : source.words) {
+    require(is_used[static_cast<size_t>(row)], "adapter",
+            "each word of adapter.targets must be in a caption: got none ", "with ", one.word,
+            "; write captions such as \"a photo of ", one.word, "\"");
+    row += one.rows;
+  }
+}
+
 models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) const {
   if (control_) {
     models::OwnControl control = trained_control(*control_, shape, pipeline_.factor);
@@ -136,7 +169,9 @@ models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) cons
   require(pipeline_.captions.size() == 1 && pipeline_.sizes.pooled == 0, "adapter",
           "adapter.text_encoder needs a model that reads the states of one text encoder: got ",
           pipeline_.captions.size(), "; leave it out, and only the model that draws learns");
-  return models::with_text_encoder(std::move(shape), find_source(pipeline_.captions.front().encoder, built_in()).shape);
+  models::ModelShape text = find_source(pipeline_.captions.front().encoder, built_in()).shape;
+  if (word_rows_ > 0) text = models::with_learned_words(std::move(text), word_rows_);
+  return models::with_text_encoder(std::move(shape), text);
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
@@ -176,6 +211,7 @@ DiffusionObjective::Drawn DiffusionObjective::open_pictures(const Config& config
         std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
   drawn.pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
   if (control_) drawn.pictures->files->check_controls();
+  if (word_rows_ > 0) check_words(*drawn.pictures);
   if (drawn.cache) drawn.is_known = encoded_in(*drawn.cache, data_keys_.mirror);
   if (on_error_of(config.data) == data::OnError::Skip) skip_broken(*drawn.pictures, drawn.is_known);
   if (pipeline_.sizes.frames > 0) {

@@ -17,6 +17,7 @@
 
 #include "colossal/data/videos/clip_lengths.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/run/low_rank_keys.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
@@ -46,6 +47,8 @@ class DiffusionObjective final : public Objective {
   bool trains_text_encoder() const { return trains_text_encoder_; }
   /// Returns true if the model has a ControlNet within it.
   bool trains_control() const { return control_.has_value(); }
+  /// Returns true if the run learns words.
+  bool learns_words() const { return word_rows_ > 0; }
   /// Returns the keys of [data] that only such runs have.
   const DrawnDataKeys& data_keys() const { return data_keys_; }
 
@@ -87,10 +90,13 @@ class DiffusionObjective final : public Objective {
   void check_batch_size(const Config& config) const;
   LatentOptions latent_options(bool has_cache) const;
   NoisedOptions held_out_options() const;
+  void take_words(const LowRankKeys& keys);
+  void check_words(const DrawnPictures& pictures) const;
 
   PipelineSource pipeline_;
   bool trains_text_encoder_;
   std::optional<std::string> control_;  // adapter.from of a run that trains a ControlNet
+  int64_t word_rows_ = 0;               // vectors of the words that a run learns
   DrawnDataKeys data_keys_;
   data::ClipLengths lengths_;  // of clips
   NoisedOptions options_;

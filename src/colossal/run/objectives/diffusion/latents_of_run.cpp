@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/run/control_source.h"
+#include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
@@ -69,14 +70,15 @@ std::vector<std::string> captions_of(const Config& config, const PipelineSource&
 
 bool trains_text_encoder(const Config& config) {
   const LowRankKeys keys = adapter_keys(config);
-  return keys.text_encoder && keys.is_low_rank();
+  return (keys.text_encoder && keys.is_low_rank()) || keys.kind == kWordsKind;
 }
 
 bool trains_control(const Config& config) { return adapter_keys(config).kind == kControlKind; }
 
 void check_text_encoder(const Config& config) {
   require(!trains_text_encoder(config) || has_pipeline(config.model.from), "adapter",
-          "adapter.text_encoder needs a pipeline of diffusers, whose text encoder has learned: got model.from = \"",
+          "adapter.text_encoder, and adapter.kind = \"textual-inversion\", need a pipeline of diffusers, whose text "
+          "encoder has learned: got model.from = \"",
           config.model.from, "\"; write a run as one with `colossal export`, and name that folder");
 }
 

@@ -326,7 +326,7 @@ text::Captions captions_for(const CaptionSource& source, const models::CaptionPa
   require(captions.vocabulary() <= encoder.vocabulary, "text encoder", "the tokenizer ", source.tokenizer,
           " must have at most the ", encoder.vocabulary, " tokens (vocab_size) of the text encoder ", source.encoder,
           ": got ", captions.vocabulary(), "; take the tokenizer that belongs to the encoder");
-  return captions;
+  return captions.with_words(source.words, encoder.vocabulary);
 }
 
 CaptionIds caption_ids(const text::Captions& captions, const std::string& caption) {

@@ -24,8 +24,10 @@ namespace colossal::run {
 
 /// A text encoder of a pipeline, with its tokenizer.
 struct CaptionSource {
-  std::string encoder{};    ///< folder, run or preset; empty = the model has it within it
-  std::string tokenizer{};  ///< folder of its tokenizer, or "bytes"
+  std::string encoder{};                   ///< folder, run or preset; empty = the model has it within it
+  std::string tokenizer{};                 ///< folder of its tokenizer, or "bytes"
+  std::vector<text::CaptionWord> words{};  ///< words of captions that a run learns
+  int64_t first_word = 0;                  ///< id of the first of them: the vocabulary of the encoder
   bool operator==(const CaptionSource&) const = default;
 };
 
@@ -45,6 +47,7 @@ struct PipelineSource {
   noise::SamplerOptions sampler{};        ///< sampler that draws if a user names none, and options of all samplers
   std::vector<std::string> class_names{};
   std::vector<std::string> notices{};  ///< lines for the user
+  std::vector<std::string> learned{};  ///< files and runs with words for the text encoder (run/learned_words.h)
 
   bool reads_text() const { return sizes.text > 0; }
   bool has_latents() const { return !vae.empty(); }
