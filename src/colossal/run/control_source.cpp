@@ -14,6 +14,7 @@
 #include "colossal/base/json.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/manifest.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/models/control_net.h"
 #include "colossal/nn/serial_layers.h"
@@ -61,6 +62,23 @@ std::vector<int64_t> channels_for(int64_t factor) {
   return channels;
 }
 
+/// Returns the channels of the layers that read control pictures, as the checkpoint of a run has them.
+std::vector<int64_t> channels_of_run(const std::string& run) {
+  const std::string newest = newest_checkpoint(run, checkpoint::step_folders(RunFolder(run).checkpoints())),
+                    prefix = "model.control.condition.";
+  const auto stored = checkpoint::Manifest::read(newest + "/manifest.json").tensors;
+  std::vector<int64_t> channels;
+  const auto add = [&](const std::string& layer) {
+    const auto found = stored.find(prefix + layer + ".weight");
+    if (found != stored.end()) channels.push_back(found->second.shape.at(0));
+    return found != stored.end();
+  };
+  add("conv_in");
+  for (int64_t i = 1; add(concat("blocks.", i)); i += 2) {
+  }
+  return channels;
+}
+
 }  // namespace
 
 bool is_control_run(const std::string& path) {
@@ -69,7 +87,8 @@ bool is_control_run(const std::string& path) {
 
 models::OwnControl control_of(const std::string& path, const models::ModelShape& shape) {
   if (is_control_run(path)) {
-    const models::ModelShape trained = resolve_model(stored_config(path), built_in()).shape;
+    models::ModelShape trained = resolve_model(stored_config(path), built_in()).shape;
+    trained.set(models::OwnControl{.channels = channels_of_run(path)});  // its config may lack the ControlNet's source
     return models::control_from_diffusers(models::control_to_diffusers(trained), shape);
   }
   std::error_code ignored;
