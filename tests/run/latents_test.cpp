@@ -480,6 +480,9 @@ TEST_F(Pictures, GiveTheCacheOfARunItsFolderItsKeyAndItsCaptions) {
   EXPECT_EQ(key.dtype, "F32");
   config_.precision.mode = "fp64";
   EXPECT_EQ(key_of_latents(config_, source_).dtype, "F64");
+  source_.sizes.captions.at(0).tokens = 256;
+  EXPECT_EQ(key_of_latents(config_, source_).text_encoder, "clip-text-tiny-3-256") << "states of other tokens";
+  source_.sizes.captions.at(0).tokens = 77;
   const DrawnPictures pictures = open();
   config_.training.sample_prompt = "a ring";
   EXPECT_THAT(captions_of(config_, source_, {&pictures}), ElementsAre("", "a heart", "a ring", "a star"));

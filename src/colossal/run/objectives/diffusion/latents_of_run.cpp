@@ -35,8 +35,14 @@ std::string folder_of_latents(const Config& config, const DrawnDataKeys& keys) {
 }
 
 LatentCacheKey key_of_latents(const Config& config, const PipelineSource& pipeline) {
+  constexpr int64_t kUsual = 77;  // tokens of CLIP, which caches have not always named
   std::vector<std::string> encoders;
-  for (const CaptionSource& one : pipeline.captions) encoders.push_back(weights_of(one.encoder, pipeline.seed));
+  for (size_t i = 0; i < pipeline.captions.size(); ++i) {
+    const int64_t tokens = pipeline.sizes.captions.at(i).tokens;
+    encoders.push_back(
+        concat(weights_of(pipeline.captions[i].encoder, pipeline.seed), tokens == kUsual ? "" : concat("-", tokens)));
+  }
+  if (pipeline.sizes.zero_tokens > 0) encoders.push_back(concat("zeros-", pipeline.sizes.zero_tokens));
   return {.vae = weights_of(pipeline.vae, pipeline.seed),
           .text_encoder = join(encoders),
           .dtype = config.precision.mode == "fp64" ? "F64" : "F32"};
