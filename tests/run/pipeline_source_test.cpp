@@ -140,6 +140,15 @@ TEST_F(PipelineSources, MayLackTheLastTextEncoder) {
   EXPECT_EQ(with.captions.at(2).tokenizer, "bytes");
   EXPECT_EQ(with.sizes.zero_tokens, 0);
   EXPECT_EQ(with.sizes.captions.at(2).tokens, 256);
+  json index = json::parse(test::read_all(folder_ / "sd3/model_index.json"));
+  index["text_encoder_3"] = {"transformers", "T5EncoderModel"}, index["tokenizer_3"] = {"transformers", "T5Tokenizer"};
+  folder_.write("sd3/model_index.json", index.dump());
+  write_config("sd3/text_encoder_3", preset("t5-encoder-tiny"));
+  std::filesystem::create_directories(folder_ / "sd3/tokenizer_3");
+  PipelineSource given = source;
+  replace_parts(given, "", folder);
+  EXPECT_EQ(given.captions.size(), 3u) << "a pipeline gives its T5 too";
+  EXPECT_EQ(given.sizes.zero_tokens, 0);
 }
 
 TEST_F(PipelineSources, FollowTheShiftOfAFolder) {

@@ -124,11 +124,11 @@ void take_encoders(PipelineSource& source, const PipelineFolder& folder) {
 void set_text_encoders(PipelineSource& source, const std::string& from) {
   require(source.reads_text(), "text encoder", "from = ", from,
           " needs a model that reads captions: got one of classes");
-  if (has_pipeline(from)) return take_encoders(source, read_pipeline(from));
   if (models::DenoiserSizes& sizes = source.sizes; sizes.zero_tokens > 0) {  // the encoder that the folder lacks
     sizes.captions.push_back({.tokens = std::exchange(sizes.zero_tokens, 0), .is_after = true});
     source.captions.emplace_back();
   }
+  if (has_pipeline(from)) return take_encoders(source, read_pipeline(from));
   size_t place = 0, lacking = 0;
   for (size_t i = 0; i < source.captions.size(); ++i)
     if (source.captions[i].encoder.empty()) ++lacking, place = i;
