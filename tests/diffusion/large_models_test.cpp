@@ -130,6 +130,9 @@ TEST_F(LargeModels, DrawWithGuidance) {
       EXPECT_EQ(run::has_second_pass(source, 4), !is_told) << preset;
       EXPECT_EQ(parts_of_drawing(source, options).guidance, is_told ? 1 : 4) << preset;
       options.negative = "a heart";
+      const std::string skipped =
+          test::thrown_message([&] { Drawer::check(source, {.prompt = "a", .clip_skip = 1}, {}); });
+      EXPECT_EQ(skipped.empty(), std::string(preset) != "flux-tiny") << skipped;
       const auto refusal = test::thrown_message([&] { Drawer::check(source, options, {}); });
       if (is_told)
         EXPECT_THAT(refusal, HasSubstr("told the weight of guidance"));

@@ -21,6 +21,7 @@
 #include "colossal/diffusion/given_picture.h"
 #include "colossal/diffusion/told_captions.h"
 #include "colossal/models/control_net.h"
+#include "colossal/models/text_encoder.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
@@ -51,6 +52,18 @@ run::GivenSampler sampler_of(const DrawOptions& options, const ops::PictureSize&
   given.cells = cells;
   given.frames = std::max<int64_t>(1, length.latents);
   return given;
+}
+
+/// Returns true if clip-skip changes what the model reads: the states of an encoder of CLIP. FLUX reads a pooled state.
+bool reads_clip_states(const run::PipelineSource& source) {
+  for (size_t i = 0; i < source.captions.size(); ++i) {
+    const std::string& encoder = source.captions[i].encoder;
+    if (encoder.empty()) return true;  // the model has it within it
+    if (source.sizes.captions.at(i).states != models::CaptionStates::None &&
+        models::text_encoder_of(run::find_source(encoder, run::built_in()).shape).begins)
+      return true;
+  }
+  return false;
 }
 
 /// Returns the pixels of which sides must be multiples.
@@ -103,6 +116,9 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
           "negative needs a model that reads a prompt: got one of classes; leave it out");
   require(options.clip_skip == 0 || source.reads_text(), "draw",
           "clip-skip needs a model that reads a prompt: got one of classes; leave it out");
+  require(options.clip_skip == 0 || reads_clip_states(source), "draw",
+          "clip-skip needs a model that reads the states of CLIP: got ", options.clip_skip,
+          " for one that reads those of T5; leave it out");
   require(options.negative.empty() || !source.sizes.told_guidance, "draw",
           "negative needs a second pass a step, which a model that is told the weight of guidance does not have: got ",
           options.negative, "; leave it out");

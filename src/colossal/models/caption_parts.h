@@ -34,8 +34,7 @@ std::string caption_part_name(const char* stem, size_t i);
 /// CaptionPart::is_masked, and then also the field `text_mask`. `clip_skip`: blocks that are left out, as in
 /// text_states(); of encoders whose states are Hidden, besides the last one. Encoders whose captions have no begin
 /// token (T5) leave none out.
-/// Errors: those of text_states(), hidden_before_norm() and pooled_state(); ("model") clip_skip for an encoder without
-/// states.
+/// Errors: those of text_states(), hidden_before_norm() and pooled_state().
 tensor::Batch read_caption(const CaptionPart& part, const Model& encoder, const at::Tensor& ids, const at::Tensor& mask,
                            int64_t clip_skip = 0);
 
