@@ -48,6 +48,7 @@ int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion
   const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler, other);
   diffusion::check_clip_options(source, options);
   const diffusion::DrawnParts parts = diffusion::parts_of_drawing(source, options);
+  run::check_guidance(source, parts.guidance, "draw");
   run::check_guidance_ranks(guidance_ranks, parts.guidance);
   const run::ClusterChoice choice = run::choose_cluster(cluster.empty() ? "this" : cluster);
   if (!choice.note.empty()) std::fprintf(stderr, "colossal: %s\n", choice.note.c_str());
