@@ -156,8 +156,10 @@ class PictureFiles {
   path += ".latents.safetensors";
   checkpoint::write_safetensors(path, {{"latents", failure.latents}});
   const std::string of_clips = failure.latents.dim() == 5 ? frame_flags(r.options) : "";
+  const auto flag = [](const char* name, const std::string& part) { return part.empty() ? "" : concat(name, part); };
+  const std::string parts = flag(" --vae ", r.other.vae) + flag(" --text-encoder ", r.other.text_encoder);
   throw Error("draw", concat(failure.message(), "; the latents are in ", path, ": `colossal draw --from ", r.model.from,
-                             " --decode ", path, of_clips, " --to ", r.to, "` finishes the pictures"));
+                             parts, " --decode ", path, of_clips, " --to ", r.to, "` finishes the pictures"));
 }
 
 /// Memory that waits for reuse while latents are decoded, which are large tensors of a few sizes.
@@ -165,7 +167,7 @@ constexpr size_t kWaitingBytes = size_t{256} << 20;
 
 /// Decodes latents of an earlier command. All ranks of the layout share the rows of each picture.
 int decode(const DrawRequest& r, const run::Program& known) {
-  run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw", "", {.vae = r.other.vae});
+  run::PipelineSource source = diffusion::find_pipeline(r.model.from, known, "draw", "", r.other);
   source.captions.clear();  // none are read
   source.sizes.text = 0;
   const checkpoint::SafetensorsReader file(r.decode);
