@@ -197,6 +197,8 @@ TEST_F(PipelineSources, PutPartsBesideAModelAlone) {
   EXPECT_EQ(source.keys.guidance, 3.5);
   EXPECT_THAT(test::thrown_message([&] { pipeline_of_model(folder_ / "alone", flux, ""); }),
               HasSubstr("name one with --text-encoder"));
+  EXPECT_THAT(test::thrown_message([&] { pipeline_of_model(folder_ / "alone", "", flux); }),
+              HasSubstr("name one with --vae"));
   PipelineSource other = pipeline_in_folder(flux, models::built_in());
   replace_parts(other, write_joint("sd3", flow_scheduler({{"shift", 3.0}})), "");
   EXPECT_EQ(other.vae, folder_ / "sd3/vae");

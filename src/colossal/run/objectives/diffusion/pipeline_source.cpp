@@ -267,6 +267,8 @@ PipelineSource pipeline_of_model(const std::string& path, const std::string& vae
   if (!text_encoder.empty()) set_text_encoders(source, text_encoder);
   require(!source.reads_text() || !text_encoder.empty(), "model", path,
           " reads captions, and has no text encoder: got none; name one with --text-encoder, or a pipeline");
+  require(!vae.empty() || source.sizes.channels == 3, "model", path, " draws latents of ", source.sizes.channels,
+          " channels, and has no autoencoder: got none; name one with --vae, or a pipeline");
   require_encoders(source);
   if (source.reads_text()) check_found_encoders(source);
   set_autoencoder(source, vae.empty() ? "none" : vae);
