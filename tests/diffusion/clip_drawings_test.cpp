@@ -1,4 +1,4 @@
-// Clips that a tiny STDiT3 draws: what they depend on, in each layout, and frames that are given.
+// Clips that a tiny STDiT3 draws: what they depend on, in each layout, and frames that are given, to Open-Sora 2, too.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -10,6 +10,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/diffusion/drawing.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/models/denoiser.h"
 #include "colossal/noise/noise_levels.h"
 #include "colossal/noise/sampler.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
@@ -60,18 +61,25 @@ Drawing continued(const std::vector<uint64_t>& seeds) {
   return drawing;
 }
 
-/// Draws with weights that are all random, unless `is_new`: temporal branches begin as 0.
-at::Tensor drawn(const Drawing& drawing, const ParallelConfig& layout = {}, int guidance = 1, bool is_new = false) {
-  const noise::SamplerPlan plan =
-      noise::plan_sampler(noise::NoiseLevels({}), {.sampler = "flow", .steps = 3, .target = noise::Target::Flow});
+struct Drawn {
+  models::ModelShape shape = test::tiny_stdit();
+  int64_t steps = 3;
+  bool is_new = false;        // temporal branches are 0; otherwise weights are all random
+  std::string zero = "none";  // weights with this in their names are 0
+};
+
+at::Tensor drawn(const Drawing& drawing, const ParallelConfig& layout, int guidance, const Drawn& how) {
+  const noise::SamplerPlan plan = noise::plan_sampler(
+      noise::NoiseLevels({}), {.sampler = "flow", .steps = how.steps, .target = noise::Target::Flow});
   at::Tensor result;
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(layout.ranks()) * guidance, [&](comm::World& world) {
     comm::Mesh mesh(world, run::axes_with_guidance(layout, guidance)), own = mesh.without({run::kGuidanceAxis});
-    distributed::DistributedModel model(own, layout, test::tiny_stdit(), {.dtype = at::kDouble}, {});
+    distributed::DistributedModel model(own, layout, how.shape, {.dtype = at::kDouble}, {});
     for (const nn::Parameter& p : model.parameters()) {
-      if (is_new || !p.value.defined()) continue;
-      const at::Tensor whole = random(p.spec.shape, derive_seed(7, p.name)) * 0.2;
+      if (how.is_new || !p.value.defined()) continue;
+      const double size = p.name.find(how.zero) == std::string::npos ? 0.2 : 0;
+      const at::Tensor whole = random(p.spec.shape, derive_seed(7, p.name)) * size;
       p.value.detach().copy_(test::local_part(whole, p.spec, own.coordinates()));
     }
     Drawing shared = drawing;
@@ -81,6 +89,24 @@ at::Tensor drawn(const Drawing& drawing, const ParallelConfig& layout = {}, int 
     if (world.rank() + 1 == world.size()) result = clip;
   });
   return result;
+}
+
+at::Tensor drawn(const Drawing& drawing, const ParallelConfig& layout = {}, int guidance = 1, bool is_new = false) {
+  return drawn(drawing, layout, guidance, Drawn{.is_new = is_new});
+}
+
+/// A clip of Open-Sora 2 whose first and last frame are given.
+Drawing of_open_sora() {
+  Drawing drawing = continued({1, 2});
+  const models::DenoiserSizes sizes = models::denoiser_of(test::tiny_open_sora());
+  for (tensor::Batch* told : {&drawing.told, &drawing.untold}) {
+    const uint64_t seed = told == &drawing.told ? 1 : 2;
+    *told = {};
+    told->add("text", {random({2, 5, sizes.text}, seed), {Dim::Row, Dim::Other, Dim::Feature}});
+    told->add("pooled", {random({2, sizes.pooled}, seed + 2), {Dim::Row, Dim::Other}});
+  }
+  drawing.given = random({2, sizes.channels, 2, kHeight, kWidth}, 3);
+  return drawing;
 }
 
 double apart(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
@@ -123,6 +149,27 @@ TEST(ClipDrawings, KeepGivenFramesWhichOthersFollow) {
   const at::Tensor changed = drawn(other);
   for (int64_t frame = 1; frame + 1 < kFrames; ++frame)
     EXPECT_GT(apart(changed.select(2, frame), clip.select(2, frame)), 1e-4) << frame;
+}
+
+// Open-Sora 2 reads given frames in a field of their own, and noised like the others.
+TEST(ClipDrawings, ShowGivenFramesToOpenSora) {
+  const Drawing drawing = of_open_sora();
+  const Drawn open_sora{.shape = test::tiny_open_sora()};
+  const at::Tensor clip = drawn(drawing, {}, 1, open_sora);
+  EXPECT_TRUE(clip.select(2, 0).equal(drawing.given.select(2, 0)));
+  EXPECT_TRUE(clip.select(2, kFrames - 1).equal(drawing.given.select(2, 1)));
+  EXPECT_LT(apart(drawn(drawing, {.sequence = {2, "ulysses"}}, 2, open_sora), clip), 1e-10);
+  Drawing other = drawing;
+  other.given = drawing.given.flip({2});
+  const auto of_middle = [](const at::Tensor& x) { return x.narrow(2, 1, kFrames - 2); };
+  EXPECT_GT(apart(of_middle(drawn(other, {}, 1, open_sora)), of_middle(clip)), 1e-4);
+  // The first step begins from noise alone, so without the layer that reads `shown` given frames change nothing there.
+  const Drawn blind{.shape = open_sora.shape, .steps = 1, .zero = "given"};
+  Drawing free = drawing;
+  free.rescale = other.rescale = 0;  // which leaves given frames out
+  free.given = at::Tensor();
+  free.given_frames.clear();
+  EXPECT_LT(apart(of_middle(drawn(other, {}, 1, blind)), of_middle(drawn(free, {}, 1, blind))), 1e-12);
 }
 
 // Before it is trained the model draws frames without one another, and a picture as a clip of one frame.

@@ -51,6 +51,12 @@ class GivenFrames {
   at::Tensor put_into(const at::Tensor& clips) const {
     return values_.defined() ? clips.index_copy(2, indices_, values_) : clips;
   }
+  /// Returns the same with the given frames at a noise level, of `noise` [n, C, frames, h, w], times `scale`.
+  at::Tensor put_noised(const at::Tensor& clips, const noise::Mix& level, const at::Tensor& noise, double scale) const {
+    if (!values_.defined()) return clips;
+    const at::Tensor mixed = level.signal * values_ + level.noise * noise.index_select(2, indices_);
+    return clips.index_copy(2, indices_, scale * mixed);
+  }
   /// Returns the field that marks them, int64 [rows, frames].
   at::Tensor field(int64_t rows, int64_t frames) const {
     return at::zeros({frames}, at::kLong).index_fill(0, indices_, 1).expand({rows, frames}).contiguous();
@@ -97,8 +103,7 @@ class Predictor {
                         : !halves_             ? tensor::joined_rows({told, untold})
                         : halves_->rank() == 0 ? told
                                                : untold;
-    if (!drawing.given_frames.empty())
-      own.add("given", {given_.field(own.rows(), cells_.front()), {tensor::Dim::Row, tensor::Dim::Other}});
+    if (!drawing.given_frames.empty()) add_given(own);
     if (drawing.control.defined()) own.add(models::kControl, control_field(drawing.control, own.rows()));
     const int64_t parts = model.decoding_model().batch_parts;
     all_ = (own.rows() + parts - 1) / parts * parts;
@@ -108,8 +113,8 @@ class Predictor {
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
 
-  /// Returns the guided prediction [n, outputs, ..] for the inputs [n, C, ..], whose given frames are clean. `reuse`:
-  /// outputs of attention that the pass may take; null = none.
+  /// Returns the guided prediction [n, outputs, ..] for the inputs [n, C, ..], whose given frames are clean, or noised
+  /// for a model with DenoiserSizes::noises_given. `reuse`: outputs of attention that the pass may take; null = none.
   at::Tensor predict(const at::Tensor& inputs, double time, nn::AttentionReuse* reuse) const {
     const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
     const tensor::Batch batch =
@@ -135,6 +140,14 @@ class Predictor {
  private:
   at::ScalarType dtype() const { return at::promote_types(model_.parameters().options().dtype, at::kFloat); }
 
+  /// Adds the fields of the given frames to the rows of a pass.
+  void add_given(tensor::Batch& rows) const {
+    using tensor::Dim;
+    rows.add("given", {given_.field(rows.rows(), cells_.front()), {Dim::Row, Dim::Other}});
+    if (!sizes_.noises_given) return;
+    const at::Tensor shown = given_.put_into(at::zeros(with_channels({rows_, sizes_.channels}, cells_), dtype()));
+    rows.add("shown", {filled(shown, rows.rows()), {Dim::Row, Dim::Other, Dim::Other, Dim::Other, Dim::Other}});
+  }
   /// Adds what the model is told besides captions.
   void tell_numbers(const Drawing& drawing) {
     using tensor::Dim;
@@ -336,8 +349,10 @@ at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& 
     const noise::SamplerStep& step = plan.steps[i];
     if (drawing.stop_requested && drawing.stop_requested()) throw StoppedDrawing();
     if (drawing.broadcast) reuse.begin_pass(drawing.broadcast->uses(static_cast<int64_t>(i), steps));
-    const at::Tensor predicted = predictor.predict(given.put_into(step.input_scale * parts.sample), step.time,
-                                                   drawing.broadcast ? &reuse : nullptr);
+    const at::Tensor inputs = step.input_scale * parts.sample;
+    const at::Tensor predicted = predictor.predict(
+        sizes.noises_given ? given.put_noised(inputs, step.level, noise, step.input_scale) : given.put_into(inputs),
+        step.time, drawing.broadcast ? &reuse : nullptr);
     parts.output = predicted.narrow(1, 0, sizes.channels);
     at::Tensor estimate = step.estimate.sample * parts.sample + step.estimate.output * parts.output;
     if (step.clip > 0) estimate = estimate.clamp(-step.clip, step.clip);

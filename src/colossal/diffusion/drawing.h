@@ -50,7 +50,8 @@ struct Drawing {
   /// Of a model with a ControlNet within it: the control picture of each picture, [n, 3, H, W] in [0, 1]
   at::Tensor control{};
   /// Of a model of clips: indices of frames that are given, the same for all clips, and these frames as the model draws
-  /// them, [n, C, given_frames, h, w]. The model reads them without noise in every step, and they stay as they are
+  /// them, [n, C, given_frames, h, w]. The model reads them without noise in every step, and they stay as they are. One
+  /// with DenoiserSizes::noises_given reads them at the level of the step, too, as in training
   std::vector<int64_t> given_frames{};
   at::Tensor given{};
   std::function<bool()> stop_requested{};  ///< true = end after the step, with StoppedDrawing; null = never
