@@ -211,6 +211,7 @@ TEST(DrawingPlan, CountsWhatSixteenSecondsOf720pSwitch) {
   EXPECT_EQ(plan.tokens, 432'000);
   EXPECT_EQ(plan.switched, 24'385'536'000.0);
   EXPECT_TRUE(plan.fits) << to_text(plan);
+  EXPECT_LT(plan.parts.back().peak_bytes, int64_t{8} << 30) << "frames of 720p are decoded by rows";
   // Besides, an all_reduce of the end, whose patches have 2 x 2 x 8 numbers, sends 2 (n - 1) times these.
   EXPECT_EQ(plan.sent, 2 * (plan.switched + static_cast<double>(2 * 7 * plan.tokens * 32))) << "a guided step";
   const nlohmann::json json = nlohmann::json::parse(to_json(plan));

@@ -181,13 +181,18 @@ void PipelineParts::decode_frames(const at::Tensor& clip, int64_t frames,
             models::finite_remedy(vae_->parameters().options().dtype));
     for (const at::Tensor& frame : pixels[0].unbind(1)) take(frame);
   };
-  models::decode_in_chunks(vae_->model(), for_model(models::sample_of(sizes, clip), *vae_), take_chunk, frames);
+  models::decode_in_chunks(vae_->model(), for_model(models::sample_of(sizes, clip), *vae_), take_chunk, frames,
+                           {.parameters = &vae_->parameters(), .saves_memory = saves_memory_});
 }
 
 at::Tensor PipelineParts::drawn_frame(const at::Tensor& pixels, bool in_tiles, comm::Group* ranks) const {
   if (!decodes_clips()) return drawn(pixels, in_tiles, ranks);
   const at::NoGradGuard no_grad;
-  const at::Tensor moments = models::moments_of_clips(vae_->model(), for_model(pixels, *vae_).unsqueeze(2));
+  const at::Tensor frame = for_model(pixels, *vae_).unsqueeze(2);
+  at::Tensor moments;
+  models::encode_in_chunks(
+      vae_->model(), 1, [&](int64_t, int64_t) { return frame; }, [&](const at::Tensor& own) { moments = own; },
+      {.parameters = &vae_->parameters(), .saves_memory = saves_memory_});
   const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
   return on_host(models::latent_of(sizes, moments.chunk(2, 1)[0])).squeeze(2);
 }
@@ -221,7 +226,7 @@ std::vector<train::MemoryNeed> needs_of_parts(const run::PipelineSource& source,
       models::decoded_exactly(model, parameters, latent);
     else
       models::decode_in_chunks(model, latent.unsqueeze(2).expand({-1, -1, source.sizes.frames, -1, -1}),
-                               [](const at::Tensor&) {});
+                               [](const at::Tensor&) {}, 0, {.parameters = &parameters});
   });
   needs.push_back({"autoencoder", train::kFrozenParameters, need.weights, "device"});
   needs.push_back({"", "decoding", need.tensors, "device"});

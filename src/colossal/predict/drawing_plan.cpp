@@ -293,7 +293,8 @@ class Planner {
           const at::Tensor latent = at::empty(
               {1, source_.sizes.channels, models::latent_frames(sizes, frames), work_.cells.height, work_.cells.width},
               on_meta(at::promote_types(loading_.dtype, at::kFloat)));
-          models::decode_in_chunks(model.decoding_model(), latent, [](const at::Tensor&) {}, frames);
+          models::decode_in_chunks(model.decoding_model(), latent, [](const at::Tensor&) {}, frames,
+                                   {.parameters = &model.parameters(), .saves_memory = streams()});
         });
     const double times = is_by_frame || is_by_chunk
                              ? static_cast<double>(work_.frames) / static_cast<double>(is_by_frame ? 1 : frames)
