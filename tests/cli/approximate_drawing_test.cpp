@@ -59,6 +59,21 @@ TEST(ApproximateDrawing, ComparesTheFirstPictureWithItsExactDrawing) {
   EXPECT_EQ(drawer.latents, (std::vector<int64_t>{1, 3}));
 }
 
+TEST(ApproximateDrawing, ComparesAClipAsOnePicture) {
+  const auto draw = [](const DrawOptions& options, const diffusion::GivenPictures&, const TakeDrawn& take) {
+    for (int64_t frame = 0; frame < 2; ++frame) {  // the first one is given, and stays as it is
+      const auto gray = static_cast<uint8_t>(options.approximate.empty() || frame == 0 ? 100 : 110);
+      take({.pixels = {.width = 2, .height = 1, .rgb = std::vector<uint8_t>(6, gray)}, .frame = frame, .frames = 2});
+    }
+  };
+  std::vector<DrawnPicture> frames;
+  draw_beside_exact({.prompt = "rain", .approximate = "pab"}, {}, draw,
+                    [&](const DrawnPicture& one) { frames.push_back(one); });
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_FALSE(frames[0].psnr.has_value());
+  EXPECT_NEAR(frames[1].psnr.value_or(0), 10 * std::log10(2 * 255. * 255. / 100), 1e-6);
+}
+
 TEST(ApproximateDrawing, DrawsOnceIfNothingIsApproximate) {
   FakeDrawer drawer;
   const std::vector<DrawnPicture> pictures = drawn(drawer, {.prompt = "rain", .count = 2});

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -34,8 +35,9 @@ void draw_beside_exact(const diffusion::DrawOptions& options, const diffusion::G
   draw(options, given, [&](const diffusion::DrawnPicture& drawn) {
     diffusion::DrawnPicture compared = drawn;
     if (seen < exact.size()) {
-      sum += evaluate::peak_signal_to_noise(pixels_of(drawn), exact[seen]);
-      if (++seen == exact.size()) compared.psnr = sum / static_cast<double>(seen);
+      // Errors are summed, not decibels: of a given frame, which has no error, these would hide those of the others.
+      sum += std::pow(10, -evaluate::peak_signal_to_noise(pixels_of(drawn), exact[seen]) / 10);
+      if (++seen == exact.size()) compared.psnr = -10 * std::log10(sum / static_cast<double>(seen));
     }
     take(compared);
   });

@@ -21,7 +21,7 @@ struct DrawnPicture {
   data::Picture pixels{};         ///< of a frame
   int64_t frame = 0, frames = 0;  ///< number of the frame, from 0, and of all frames of its clip; 0 = a picture
   double fps = 0;                 ///< frames a second of the clip
-  /// Ratio of an approximate picture or clip to its exact drawing, in dB; of a clip the mean over its frames, which its
+  /// Ratio of an approximate picture or clip to its exact drawing, in dB; of a clip that of all its frames, which its
   /// last frame has. nullopt = not compared
   std::optional<double> psnr{};
 };
