@@ -151,13 +151,16 @@ class PictureFiles {
 };
 
 /// Writes the latents of a drawing that could not be decoded, and says how to go on.
-[[noreturn]] void keep_latents(const DrawRequest& r, const diffusion::DecodingFailed& failure) {
+[[noreturn]] void keep_latents(const DrawRequest& r, const diffusion::DrawOptions& options,
+                               const diffusion::DecodingFailed& failure) {
   std::string path = names_drawn_file(r.to) ? r.to.substr(0, r.to.size() - 4) : concat(r.to, "/", failure.seed);
   path += ".latents.safetensors";
   checkpoint::write_safetensors(path, {{"latents", failure.latents}});
-  const std::string of_clips = failure.latents.dim() == 5 ? frame_flags(r.options) : "";
-  const auto flag = [](const char* name, const std::string& part) { return part.empty() ? "" : concat(name, part); };
-  const std::string parts = flag(" --vae ", r.other.vae) + flag(" --text-encoder ", r.other.text_encoder);
+  const auto flag = [](const char* name, const std::string& value) {
+    return value.empty() ? "" : concat(" ", name, " ", value);
+  };
+  const std::string parts = flag("--vae", r.other.vae) + flag("--text-encoder", r.other.text_encoder),
+                    of_clips = failure.latents.dim() == 5 ? frame_flags(options) : "";
   throw Error("draw", concat(failure.message(), "; the latents are in ", path, ": `colossal draw --from ", r.model.from,
                              parts, " --decode ", path, of_clips, " --to ", r.to, "` finishes the pictures"));
 }
@@ -299,7 +302,7 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
           [&](const diffusion::DrawnPicture& drawn) { files.write(drawn); });
     } catch (const diffusion::DecodingFailed& failure) {
       if (!speaks) throw;
-      keep_latents(r, failure);
+      keep_latents(r, task.options, failure);
     }
     for (const std::string& notice : parts.take_notices())
       if (speaks) say(notice);
