@@ -200,6 +200,7 @@ TEST_F(DrawClips, RefusesWhatClipsCannotBe) {
               HasSubstr("a mask needs a model of pictures"));
   EXPECT_THAT(refused("x.gif", with({"--fps", "60"})), HasSubstr("at most 50 frames a second"));
   EXPECT_THAT(refused("x", with({"--fps", "60"})), HasSubstr("at most 50 frames a second"));
+  EXPECT_THAT(draw({"--plan", "--frames", "-5"}).err, HasSubstr("frames must be between 0 and 2^20: got -5"));
   EXPECT_THAT(refused("x.gif", with({"--count", "2"})), HasSubstr("must be a folder"));
   if (!data::reads_videos()) {
     EXPECT_THAT(refused("x.mp4", prompt), HasSubstr("mp4"));

@@ -320,6 +320,11 @@ int draw(const Arguments& arguments, const run::Program* program) {
   parse(app, arguments);
   if (r.plans && !r.options.approximate.empty())
     throw UsageError("colossal draw: --approximate has no effect with --plan, which prices exact drawings");
+  if (r.plans) {
+    diffusion::DrawOptions planned = r.options;
+    if (planned.prompt.empty() && planned.drawn.empty()) planned.prompt = "x";  // a plan needs none
+    planned.check();
+  }
   if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.other, r.cluster, r.as_json, program);
   if (r.to.empty()) throw UsageError("colossal draw: --to is required");
   if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");
