@@ -216,6 +216,8 @@ TEST_F(ClipRuns, RefuseKeysThatDoNotFit) {
               HasSubstr("frames, keep and batch_sizes must have as many numbers: got 2, 1 and 2"));
   EXPECT_THAT(refused({"--data.frames=1,3", "--data.batch_sizes=3,4", "--parallel.data=2"}),
               HasSubstr("batch_sizes must be divisible by the replicas times the micro-batches, 2 x 1: got 3"));
+  EXPECT_THAT(refused({"--data.frames=1,3", "--data.batch_sizes=4,3", "--parallel.data=2"}),
+              HasSubstr("[data] batch_sizes must be divisible by the replicas times the micro-batches, 2 x 1: got 3"));
   EXPECT_THAT(refused({path, "--data.frames=1,9"}),
               HasSubstr("empty bucket: no clip has 9 frames at 8 a second; the longest has 7"));
   EXPECT_THAT(refused({"--data.mirror=true"}), HasSubstr("captions name directions"));

@@ -82,11 +82,16 @@ data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSour
 }
 
 void complete_diffusion(Config& config, const OwnTables& tables, std::vector<std::string>&) {
-  auto keys = tables.data<DrawnDataKeys>();
-  if (keys.frames.empty()) keys.frames = {1};                 // those of the model
-  if (keys.batch_sizes.size() != keys.frames.size()) return;  // there are none, or the objective refuses them
-  config.training.batch_size =
-      keys.batch_sizes[data::largest_length({.frames = keys.frames, .batch_sizes = keys.batch_sizes})];
+  const auto keys = tables.data<DrawnDataKeys>();
+  data::ClipLengths lengths{.frames = keys.frames, .keep = keys.keep, .batch_sizes = keys.batch_sizes};
+  if (lengths.frames.empty()) lengths.frames = {1};                 // those of the model
+  if (lengths.batch_sizes.size() != lengths.frames.size()) return;  // there are none, or the objective refuses them
+  const int64_t rows = lengths.batch_sizes[data::largest_length(lengths)], replicas = config.parallel.replicas(),
+                accumulate = config.training.accumulate;
+  // Otherwise the config would refuse a training.batch_size that the user may not have given.
+  if (rows % (replicas * accumulate) != 0 && !keys.frames.empty())
+    data::completed(lengths, {.batch_size = rows, .micro_batches = accumulate, .replicas = replicas});
+  config.training.batch_size = rows;
 }
 
 void choose_clips(DrawnPictures& drawn, const data::ClipLengths& lengths, uint64_t seed) {

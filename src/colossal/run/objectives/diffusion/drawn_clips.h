@@ -36,7 +36,8 @@ data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSour
                                    const tensor::ReplicaRows& rows);
 
 /// ObjectiveRow::complete of the objective: with data.batch_sizes, training.batch_size becomes the rows of the batches
-/// with the most frames (data::largest_length()), of which memory and plans are those of the run.
+/// with the most frames (data::largest_length()), of which memory and plans are those of the run. Errors ("data"):
+/// batch_sizes for which that number does not divide by the replicas and data.frames is given.
 void complete_diffusion(Config& config, const OwnTables& tables, std::vector<std::string>& notices);
 
 /// Sets `clips` to those of training, and held_out_frames to the longest length up to that of the largest batches that
