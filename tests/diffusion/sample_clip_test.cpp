@@ -23,21 +23,24 @@ TEST(SampleClip, MakesAGifOnTheFirstRank) {
   comm::run_ranks(2, [&](comm::World& world) {
     const auto engine = train::initialize(world, config, train::models_of(config, model));
     PipelineParts parts(source, world, at::kCPU, {}, run::built_in());
-    const auto drawn = [&](uint64_t seed) {
-      return sample_clip(*engine, source, parts, {.prompt = "a red circle", .seed = seed, .steps = 2});
+    const auto drawn = [&](uint64_t seed, int64_t frames = 0) {
+      return sample_clip(*engine, source, parts,
+                         {.prompt = "a red circle", .seed = seed, .steps = 2, .frames = frames});
     };
-    const run::Sample sample = drawn(1), other = drawn(2);
+    const run::Sample sample = drawn(1), other = drawn(2), longer = drawn(1, 5);
     EXPECT_EQ(sample.title, "a red circle");
     EXPECT_EQ(sample.file, "prompt-1.gif");
     EXPECT_EQ(sample.bytes.empty(), world.rank() > 0);
     if (world.rank() > 0) return;
     EXPECT_NE(sample.bytes, other.bytes);
-    const auto file = InputFile::open(folder.write("sample.gif", sample.bytes));
-    const auto video = data::open_video(data::bytes_of(*file), "sample.gif");
-    int64_t frames = 0;
-    while (video->next()) ++frames;
-    EXPECT_EQ(frames, 3);
-    EXPECT_EQ(video->size().width, 12);
+    for (const auto& [bytes, length] : {std::pair{sample.bytes, 3}, {longer.bytes, 5}}) {
+      const auto file = InputFile::open(folder.write("sample.gif", bytes));
+      const auto video = data::open_video(data::bytes_of(*file), "sample.gif");
+      int64_t frames = 0;
+      while (video->next()) ++frames;
+      EXPECT_EQ(frames, length);
+      EXPECT_EQ(video->size().width, 12);
+    }
     EXPECT_THROW(sample_clip(*engine, source, parts, {.prompt = "x", .stops = [] { return true; }}), StoppedDrawing);
   });
 }

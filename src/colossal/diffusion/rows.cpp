@@ -56,7 +56,7 @@ std::vector<train::MemoryNeed> needs_of_samples(train::Trainer& trainer, const r
   }
 }
 
-/// Draws training.sample_prompt, or the first class, four times; a clip once.
+/// Draws training.sample_prompt, or the first class, four times; a clip once, of the longest length of the run.
 std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
   const auto pipeline = pipeline_of_samples(trainer);
   if (!pipeline) return {};
@@ -67,12 +67,15 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
                       program);
   if (source.sizes.frames > 0) {
     const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
+    // Ranks that share frames (dsp) cannot share a single picture.
+    const std::vector<int64_t>& lengths = objective.data_keys().frames;
     return {sample_clip(trainer.engine(), source, parts,
                         {.prompt = prompt,
                          .seed = static_cast<uint64_t>(config.training.seed),
                          .steps = kSteps,
                          .stops = [&trainer] { return trainer.stops(); },
-                         .fps = objective.data_keys().fps})};
+                         .fps = objective.data_keys().fps,
+                         .frames = lengths.empty() || lengths.back() == 1 ? 0 : lengths.back()})};
   }
   std::string title = prompt, name = "prompt";
   tensor::Batch told, untold;

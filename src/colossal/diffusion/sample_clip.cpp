@@ -18,7 +18,7 @@ namespace colossal::diffusion {
 run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source, PipelineParts& parts,
                         const ClipToSample& what) {
   const double guidance = source.keys.guidance, rate = what.fps > 0 ? what.fps : kDefaultRate;
-  const ClipLength length = clip_length(source, /*frames=*/0);
+  const ClipLength length = clip_length(source, what.frames);
   const ToldCaptions captions = read_captions(
       source, parts, {.prompt = what.prompt, .is_guided = run::has_second_pass(source, guidance), .fps = rate});
   const noise::SamplerPlan plan = run::plan_of(source, {.steps = what.steps, .frames = length.latents});
