@@ -92,9 +92,7 @@ BucketOrder order_of(const std::shared_ptr<const ClipRows>& clips) {
 }
 
 TEST(ClipRows, NamesTheLengthThatNoClipReaches) {
-  EXPECT_THAT(test::thrown_message([] {
-                forty_clips(completed({.frames = {1, 41}}, kRows));
-              }),
+  EXPECT_THAT(test::thrown_message([] { forty_clips(completed({.frames = {1, 41}}, kRows)); }),
               HasSubstr("empty bucket: no clip has 41 frames at 24 a second; the longest has 40; take 41 out of "
                         "data.frames, or lower data.fps"));
 }

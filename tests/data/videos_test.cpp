@@ -277,9 +277,7 @@ TEST(ClipWriters, RefuseWhatTheyCannotWrite) {
   EXPECT_THAT(words("a.gif", {4, 4, 0.001}), HasSubstr("at least 0.01 frames a second: got 0.001"));
   EXPECT_THAT(words("a.y4m", {4, 4, 0}), HasSubstr("a rate above 0"));
   EXPECT_THAT(words("a.y4m", {4, 4, 8}), HasSubstr("must have frames: got none"));
-  EXPECT_THAT(test::thrown_message([&] {
-                ClipWriter(folder / "a.GIF", {4, 4, 8}).add(gray(4, 5, 0));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { ClipWriter(folder / "a.GIF", {4, 4, 8}).add(gray(4, 5, 0)); }),
               HasSubstr("must have 4 x 4 pixels: got 4 x 5 in frame 0"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "a file was left";
   EXPECT_TRUE(has_clip_ending("a.Y4M") && !has_clip_ending("a.png") && has_video_ending("A.MOV"));
@@ -377,9 +375,7 @@ TEST_F(Libav, NamesWhatIsWrong) {
         << size;
   EXPECT_THAT(words("#EXTM3U\n#EXTINF:1,\n/etc/passwd\n"), HasSubstr("a-video is no video that can be read"));
   const test::TemporaryFolder folder;
-  EXPECT_THAT(test::thrown_message([&] {
-                ClipWriter(folder / "a.mp4", {5, 4, 8});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { ClipWriter(folder / "a.mp4", {5, 4, 8}); }),
               HasSubstr("an MP4 must have even sides: got 5 x 4; write .gif or .y4m"));
 }
 

@@ -204,9 +204,7 @@ TEST(ClipDrawings, RefuseFramesThatCannotBeGiven) {
 TEST(ClipDrawings, RefuseFewerFramesThanRanks) {
   Drawing drawing = clips({1}, 1);
   drawing.frames = 1;
-  EXPECT_THAT(test::thrown_message([&] {
-                drawn(drawing, {.sequence = {2, "dsp"}});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { drawn(drawing, {.sequence = {2, "dsp"}}); }),
               testing::AllOf(HasSubstr("each of the 2 ranks"), HasSubstr("got 1 frames")));
 }
 

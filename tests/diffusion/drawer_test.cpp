@@ -326,9 +326,8 @@ TEST(DrawerOfClasses, TakesNoCaption) {
   EXPECT_THAT(refused({.negative = "x", .drawn = "1"}), HasSubstr("leave it out"));
   EXPECT_THAT(refused({.drawn = "1", .clip_skip = 1}), HasSubstr("clip-skip"));
   EXPECT_THAT(refused({.drawn = "1", .size = "16x8"}), HasSubstr("draws pictures of 8x8 only"));
-  EXPECT_THAT(test::thrown_message([&] {
-                Drawer::check(source, {.drawn = "1", .count = 2}, {.latents = at::zeros({1, 3, 8, 8})});
-              }),
+  EXPECT_THAT(test::thrown_message(
+                  [&] { Drawer::check(source, {.drawn = "1", .count = 2}, {.latents = at::zeros({1, 3, 8, 8})}); }),
               HasSubstr("[2, 3, 8, 8], one for each of --count: got [1, 3, 8, 8]"));
 }
 

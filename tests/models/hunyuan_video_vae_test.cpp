@@ -170,17 +170,11 @@ TEST(HunyuanVideoVae, RefusesLengthsThatItCannotMake) {
   EXPECT_THAT(refused(6), HasSubstr("got 6; nearest: 5"));
   EXPECT_THAT(refused(0), HasSubstr("at least one frame: got 0"));
   const Golden made;
-  EXPECT_THAT(test::thrown_message([&] {
-                decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9);
-              }),
+  EXPECT_THAT(test::thrown_message([&] { decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9); }),
               HasSubstr("as many frames as it stands for: got 9; such a number is 5"));
-  EXPECT_THAT(test::thrown_message([&] {
-                decoded_clips(made.model, sines(.3, .1, {1, 3, 2, 2, 2}));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { decoded_clips(made.model, sines(.3, .1, {1, 3, 2, 2, 2})); }),
               HasSubstr("latents of clips must be [B, 4, t, h, w]"));
-  EXPECT_THAT(test::thrown_message([&] {
-                moments_of_clips(made.model, sines(.3, .1, {1, 3, 5, 7, 8}));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { moments_of_clips(made.model, sines(.3, .1, {1, 3, 5, 7, 8})); }),
               HasSubstr("at least 8 x 8 pixels"));
 }
 

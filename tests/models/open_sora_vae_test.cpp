@@ -203,8 +203,7 @@ TEST(OpenSoraVae, PassesFramesByRows) {
   encode_in_chunks(
       made.model, 3, [&](int64_t first, int64_t count) { return clip.narrow(2, first, count); },
       [&](const at::Tensor& own) { EXPECT_LT(apart(own, moments), 1e-12); }, options);
-  decode_in_chunks(
-      made.model, latents, [&](const at::Tensor& some) { drawn.push_back(some); }, 3, options);
+  decode_in_chunks(made.model, latents, [&](const at::Tensor& some) { drawn.push_back(some); }, 3, options);
   EXPECT_LT(apart(at::cat(drawn, 2), pixels), 1e-11);
   const Made pictures(built_in().resolve({.name = "autoencoder-kl-tiny"}));
   EXPECT_THAT(
@@ -243,8 +242,7 @@ TEST(OpenSoraVae, TakesClipsByPicturesOfAnAutoencoderOfPictures) {
   EXPECT_LT(apart(pixels.select(2, 4), decoded(made.model, latents.select(2, 4))), 1e-13);
   const ChunkOptions options{.frames = 2, .parameters = &made.parameters, .saves_memory = true};
   std::vector<at::Tensor> drawn;
-  decode_in_chunks(
-      made.model, latents, [&](const at::Tensor& some) { drawn.push_back(some); }, 0, options);
+  decode_in_chunks(made.model, latents, [&](const at::Tensor& some) { drawn.push_back(some); }, 0, options);
   EXPECT_LT(apart(at::cat(drawn, 2), pixels), 1e-12);
 }
 
@@ -276,9 +274,7 @@ TEST(OpenSoraVae, NormsTheChannelsThatADenoiserReads) {
   const at::Tensor sample = sines(.3, .1, {1, 4, 2, 1, 2}), latent = latent_of(sizes, sample);
   EXPECT_NEAR(number(latent[0][1][0][0][0]), (number(sample[0][1][0][0][0]) - .34) / 2.32, 1e-15);
   EXPECT_LT(apart(sample_of(sizes, latent), sample), 1e-15);
-  EXPECT_THAT(test::thrown_message([&] {
-                latent_of(sizes, sines(.3, .1, {1, 3, 2, 1, 2}));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { latent_of(sizes, sines(.3, .1, {1, 3, 2, 1, 2})); }),
               HasSubstr("latents must be [B, 4, ...]"));
 }
 
@@ -289,17 +285,13 @@ TEST(OpenSoraVae, MakesClipsOfAnyLength) {
   for (const auto& [latents, frames] : {std::pair{1, 1}, {5, 17}, {6, 18}, {15, 51}, {7, 22}})
     EXPECT_EQ(pixel_frames(sizes, latents), frames) << latents;
   const Small made;
-  EXPECT_THAT(test::thrown_message([&] {
-                decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9);
-              }),
+  EXPECT_THAT(test::thrown_message([&] { decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9); }),
               HasSubstr("as many frames as it stands for: got 9; such a number is 5"));
   tensor::Batch batch;
   using tensor::Dim;
   batch.add("images",
             {at::zeros({1, 3, 6, 4, 4}, at::kDouble), {Dim::Row, Dim::Other, Dim::Other, Dim::Other, Dim::Other}});
-  EXPECT_THAT(test::thrown_message([&] {
-                run_stage(made.model, {0, 20}, {}, nn::step_of(batch));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { run_stage(made.model, {0, 20}, {}, nn::step_of(batch)); }),
               HasSubstr("at most the 5 frames of a chunk: got 6"));
 }
 

@@ -87,9 +87,7 @@ TEST(PatchDiscriminator, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refused({"groups=7"}), HasSubstr("groups must divide the features of each block: got 7 and 16"));
   EXPECT_THAT(refused({"depth=0"}), HasSubstr("depth"));
   Made made(shape_of());
-  EXPECT_THAT(test::thrown_message([&] {
-                scores_of(made, sines(.3, .1, {1, 3, 11, 40}));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { scores_of(made, sines(.3, .1, {1, 3, 11, 40})); }),
               HasSubstr("scores pictures of at least 12 x 12 pixels: got 11 x 40"));
 }
 

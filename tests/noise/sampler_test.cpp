@@ -108,7 +108,7 @@ SamplerOptions folder(const std::string& sampler, const std::string& spacing = "
   return {.sampler = sampler, .spacing = spacing, .steps = steps, .steps_offset = 1, .set_alpha_to_one = false};
 }
 
-SamplerOptions with(SamplerOptions options, double SamplerOptions::*member, double value) {
+SamplerOptions with(SamplerOptions options, double SamplerOptions::* member, double value) {
   options.*member = value;
   return options;
 }

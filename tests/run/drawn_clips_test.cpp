@@ -62,9 +62,7 @@ TEST_F(DrawnClips, ShowTheFramesOfTheirPart) {
   const at::Tensor picture = pixels_of_part(drawn, 1, {{8, 8}, 1});
   ASSERT_EQ(picture.sizes(), at::IntArrayRef({3, 1, 8, 8}));
   EXPECT_TRUE(at::equal(picture.select(1, 0), pixels_of(drawn, 1, {8, 8})));
-  EXPECT_THAT(test::thrown_message([&] {
-                pixels_of_part(drawn, 0, {{8, 8}, 20});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { pixels_of_part(drawn, 0, {{8, 8}, 20}); }),
               testing::AllOf(HasSubstr("a.gif is cut short"), HasSubstr("set data.on_error = \"skip\"")));
 }
 

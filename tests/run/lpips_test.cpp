@@ -126,9 +126,8 @@ TEST_F(PerceptualDistance, RefusesFilesThatDoNotFit) {
 }
 
 TEST_F(PerceptualDistance, RefusesSmallPictures) {
-  EXPECT_THAT(test::thrown_message([&] {
-                Lpips(folder()).distance(waves(1, 0, {1, 240, 3}), waves(1, 0, {1, 240, 3}), {16, 15});
-              }),
+  EXPECT_THAT(test::thrown_message(
+                  [&] { Lpips(folder()).distance(waves(1, 0, {1, 240, 3}), waves(1, 0, {1, 240, 3}), {16, 15}); }),
               HasSubstr("at least 16 x 16 pixels"));
 }
 
