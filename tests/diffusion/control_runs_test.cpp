@@ -12,7 +12,7 @@
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/saved_pipeline.h"
-#include "colossal/models/control_net.h"
+#include "colossal/models/unet_control_net.h"
 #include "colossal/run/control_source.h"
 #include "colossal/run/saved_model.h"
 #include "diffusion/latent_runs.h"

@@ -1,6 +1,4 @@
 // A UNet with a ControlNet within it: values of diffusers 0.42.1 in fp64, gradients, names and the form of its folder.
-#include "colossal/models/control_net.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -16,6 +14,7 @@
 #include "colossal/models/families/unet.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/unet_control.h"
+#include "colossal/models/unet_control_net.h"
 #include "colossal/nn/batch_step.h"
 #include "models/made_model.h"
 #include "support/thrown_message.h"

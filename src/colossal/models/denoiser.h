@@ -21,7 +21,7 @@
 //   guidance the strength of classifier-free guidance that the prediction of each row shall have [B], such as 3.5. Only
 //            of a model with DenoiserSizes::told_guidance
 //   control  the control picture of each row in [0, 1], [B, 3, H, W]: Dim::Row, then three times Dim::Other. Only of a
-//            model with a ControlNet within it (models/control_net.h)
+//            model with a ControlNet within it (models/unet_control_net.h)
 //   ids      in place of text, the tokens of the caption, int64 [B, 77]: of a model with its text encoder within it
 //            (models/clip_text_within.h)
 //

@@ -142,12 +142,12 @@ struct OwnTextEncoder {
   std::shared_ptr<const ModelShape> shape{};  ///< null = it reads states of captions
 };
 
-/// A text encoder with words that a run learns (models/learned_words.h).
+/// A text encoder with words that a run learns (models/clip_text_words.h).
 struct LearnedWords {
   int64_t rows = 0;  ///< their vectors, with the ids after the vocabulary
 };
 
-/// A denoiser with a ControlNet within it (models/control_net.h).
+/// A denoiser with a ControlNet within it (models/unet_control_net.h).
 struct OwnControl {
   /// Channels of the layers that read the control picture. Each layer but the first halves its sides; empty = there is
   /// no ControlNet

@@ -16,7 +16,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/models/control_net.h"
+#include "colossal/models/unet_control_net.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/average_weights.h"

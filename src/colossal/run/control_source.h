@@ -1,4 +1,4 @@
-// Where the weights of a ControlNet are (models/control_net.h): a folder of diffusers' ControlNetModel, or a run with
+// Where the weights of a ControlNet are (models/unet_control_net.h): a folder of diffusers' ControlNetModel, or a run with
 // adapter.kind = "controlnet".
 //
 //   const models::ModelShape whole = models::with_control(unet, run::control_of("sd-controlnet-canny", unet));

@@ -15,7 +15,7 @@
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/clip_text_within.h"
-#include "colossal/models/control_net.h"
+#include "colossal/models/unet_control_net.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/stored_config.h"

@@ -17,7 +17,7 @@
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"
-#include "colossal/models/learned_words.h"
+#include "colossal/models/clip_text_words.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/average_weights.h"
 #include "colossal/run/data.h"

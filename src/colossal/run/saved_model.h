@@ -61,7 +61,7 @@ struct Loading {
   /// Adapters that are merged in addition to `adapter`, which must be there. None of them may have magnitudes or
   /// modules that were trained whole, and weights must be numbers
   std::vector<AdapterChoice> further_adapters{};
-  /// Vectors of learned words that a text encoder gets, which the caller fills afterwards (models/learned_words.h)
+  /// Vectors of learned words that a text encoder gets, which the caller fills afterwards (models/clip_text_words.h)
   int64_t learned_rows = 0;
 };
 

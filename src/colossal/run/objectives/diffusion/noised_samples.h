@@ -27,7 +27,7 @@
 //   text_mask  int64 [B, tokens]: 1 = a token of the caption, 0 = a pad
 //   untold     int64 [B]: 1 = the caption was dropped; the text is then still that of the caption
 //
-// Models with a ControlNet (models/control_net.h) have another field:
+// Models with a ControlNet (models/unet_control_net.h) have another field:
 //   control    fp32 [B, 3, H, W]: the control picture in [0, 1]
 //
 // Rows that a step encodes (NoisedOptions::unencoded) have the noise alone as noised and targets, no text, and besides:

@@ -1,4 +1,4 @@
-#include "colossal/models/control_net.h"
+#include "colossal/models/unet_control_net.h"
 
 #include <algorithm>
 #include <array>

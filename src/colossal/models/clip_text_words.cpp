@@ -1,4 +1,4 @@
-#include "colossal/models/learned_words.h"
+#include "colossal/models/clip_text_words.h"
 
 #include <utility>
 
