@@ -1,5 +1,5 @@
-// Where the weights of a ControlNet are (models/unet_control_net.h): a folder of diffusers' ControlNetModel, or a run with
-// adapter.kind = "controlnet".
+// Where the weights of a ControlNet are (models/unet_control_net.h): a folder of diffusers' ControlNetModel, or a run
+// with adapter.kind = "controlnet".
 //
 //   const models::ModelShape whole = models::with_control(unet, run::control_of("sd-controlnet-canny", unet));
 //   ...                                                        // the model is made, and `tensors` are its parameters
