@@ -82,10 +82,11 @@ bool trains_text_encoder(const Config& config) {
 bool trains_control(const Config& config) { return adapter_keys(config).kind == kControlKind; }
 
 void check_text_encoder(const Config& config) {
+  const bool learns_words = adapter_keys(config).kind == kWordsKind;
   require(!trains_text_encoder(config) || has_pipeline(config.model.from), "adapter",
-          "adapter.text_encoder, and adapter.kind = \"textual-inversion\", need a pipeline of diffusers, whose text "
-          "encoder has learned: got model.from = \"",
-          config.model.from, "\"; write a run as one with `colossal export`, and name that folder");
+          learns_words ? "adapter.kind = \"textual-inversion\"" : "adapter.text_encoder",
+          " needs a pipeline of diffusers, whose text encoder has learned: got model.from = \"", config.model.from,
+          "\"; write a run as one with `colossal export`, and name that folder");
 }
 
 std::vector<std::string> caption_warnings(const PipelineSource& pipeline, const std::vector<std::string>& captions) {
