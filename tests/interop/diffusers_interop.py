@@ -710,8 +710,9 @@ def control_nets():
     save_file({"latents": latents}, interop.temp_dir / "latents.safetensors")
     image = Image.fromarray(np.random.default_rng(5).integers(0, 255, (16, 16, 3), dtype=np.uint8))
     image.save(interop.temp_dir / "control.png")
-    parts = {key: value for key, value in whole.components.items() if key != "image_encoder"}
-    their = diffusers.StableDiffusionControlNetPipeline(**parts, controlnet=control, requires_safety_checker=False)
+    # Parts of `whole` have adapters of the comparisons before.
+    their = diffusers.StableDiffusionControlNetPipeline.from_pretrained(
+        folder, controlnet=control, safety_checker=None, requires_safety_checker=False)
     their.set_progress_bar_config(disable=True)
 
     def compare(name, net, path):
