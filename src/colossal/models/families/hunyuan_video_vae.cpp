@@ -12,6 +12,7 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_kl_parts.h"
 #include "colossal/models/built_in.h"
+#include "colossal/models/causal_ends.h"
 #include "colossal/models/causal_resnet.h"
 #include "colossal/models/clip_sizes.h"
 #include "colossal/models/task.h"
@@ -220,49 +221,6 @@ class FrameAttention {
   std::unique_ptr<nn::OutputProjection> out_;
 };
 
-/// The end of the encoder: the moments, and a latent drawn of them.
-class ClipMoments {
- public:
-  ClipMoments(const HunyuanVideoVaeSizes& own, const std::string& name, nn::Layers& make)
-      : part_(make.field_part()),
-        norm_(make.clip_norm(name + ".norm", own.levels.back(), style_of(own).groups)),
-        conv_(make.causal_convolution(name + ".conv", own.levels.back(), 2 * own.latent_channels,
-                                      style_of(own).kernel(own.levels.back(), 3))),
-        quant_(make.causal_convolution(name + ".quant", 2 * own.latent_channels, 2 * own.latent_channels,
-                                       style_of(own).kernel(2 * own.latent_channels, 1))) {}
-
-  void forward(States& states, const ops::PictureSize& size, const nn::ForwardContext& step) const {
-    const at::Tensor x = conv_->forward(at::silu(norm_->forward(states[AutoencoderStates::hidden], step)), size, step);
-    states[AutoencoderStates::moments] = autoencoder_kl_moments(quant_->forward(x, size, step).flatten(1, 2));
-    states[AutoencoderStates::latent] = autoencoder_kl_latent(states[AutoencoderStates::moments], part_, step);
-  }
-
- private:
-  nn::FieldPart part_;
-  std::unique_ptr<nn::ClipNorm> norm_;
-  std::unique_ptr<nn::ClipConvolution> conv_, quant_;
-};
-
-/// The beginning of the decoder.
-class ClipLatent {
- public:
-  ClipLatent(const HunyuanVideoVaeSizes& own, const std::string& name, nn::Layers& make)
-      : dtype_(make.parameters().options().dtype),
-        quant_(make.causal_convolution(name + ".quant", own.latent_channels, own.latent_channels,
-                                       style_of(own).kernel(own.latent_channels, 1))),
-        conv_(make.causal_convolution(name + ".conv", own.latent_channels, own.levels.back(),
-                                      style_of(own).kernel(own.latent_channels, 3))) {}
-
-  at::Tensor forward(const at::Tensor& latent, const ops::PictureSize& size, const nn::ForwardContext& step) const {
-    const at::Tensor x = latent.to(dtype_).unflatten(1, {-1, size.pixels()});
-    return conv_->forward(quant_->forward(x, size, step), size, step);
-  }
-
- private:
-  at::ScalarType dtype_;
-  std::unique_ptr<nn::ClipConvolution> quant_, conv_;
-};
-
 /// A convolution that halves sides and frames, or that follows their doubling.
 class Resampling {
  public:
@@ -321,13 +279,16 @@ Block block_of(const HunyuanVideoVaeSizes& own, const HunyuanVideoVaeBlock& b, c
       return Block([=](const at::Tensor& x, const nn::ForwardContext& step) { return layer->forward(x, step); });
     }
     case Kind::Moments: {
-      const auto layer = std::make_shared<const ClipMoments>(own, name, make);
+      const auto layer = std::make_shared<const CausalMoments>(
+          name, CausalMoments::Sizes{.in = own.levels.back(), .latent = own.latent_channels, .side = 3}, style_of(own),
+          make);
       return {{kHidden}, {kMoments, kLatent}, [=](States& states, const nn::ForwardContext& step) {
                 layer->forward(states, here(step), step);
               }};
     }
     case Kind::Latent: {
-      const auto layer = std::make_shared<const ClipLatent>(own, name, make);
+      const auto layer =
+          std::make_shared<const CausalLatent>(name, own.latent_channels, own.levels.back(), style_of(own), make);
       return {{kLatent}, {kHidden}, [=](States& states, const nn::ForwardContext& step) {
                 states[kHidden] = layer->forward(states[kLatent], here(step), step);
               }};

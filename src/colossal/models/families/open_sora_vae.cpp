@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/built_in.h"
+#include "colossal/models/causal_ends.h"
 #include "colossal/models/causal_resnet.h"
 #include "colossal/models/clip_sizes.h"
 #include "colossal/models/task.h"
@@ -276,43 +277,6 @@ class TimeResampling {
   std::unique_ptr<nn::ClipConvolution> conv_;
 };
 
-/// The end of the encoder in time: the moments, and a latent drawn of them.
-class TimeMoments {
- public:
-  TimeMoments(const OpenSoraVaeSizes& own, const OpenSoraVaeBlock& b, const std::string& name, nn::Layers& make)
-      : part_(make.field_part()),
-        norm_(make.clip_norm(name + ".norm", b.in, style_of(own).groups)),
-        conv_(make.causal_convolution(name + ".conv", b.in, 2 * b.out, style_of(own).kernel(b.in, 1))),
-        quant_(make.causal_convolution(name + ".quant", 2 * b.out, 2 * b.out, style_of(own).kernel(2 * b.out, 1))) {}
-  void forward(States& states, const ops::PictureSize& size, const nn::ForwardContext& step) const {
-    const at::Tensor x = conv_->forward(at::silu(norm_->forward(states[AutoencoderStates::hidden], step)), size, step);
-    states[AutoencoderStates::moments] = autoencoder_kl_moments(quant_->forward(x, size, step).flatten(1, 2));
-    states[AutoencoderStates::latent] = autoencoder_kl_latent(states[AutoencoderStates::moments], part_, step);
-  }
-
- private:
-  nn::FieldPart part_;
-  std::unique_ptr<nn::ClipNorm> norm_;
-  std::unique_ptr<nn::ClipConvolution> conv_, quant_;
-};
-
-/// The beginning of the decoder.
-class TimeLatent {
- public:
-  TimeLatent(const OpenSoraVaeSizes& own, const OpenSoraVaeBlock& b, const std::string& name, nn::Layers& make)
-      : dtype_(make.parameters().options().dtype),
-        quant_(make.causal_convolution(name + ".quant", b.in, b.in, style_of(own).kernel(b.in, 1))),
-        conv_(make.causal_convolution(name + ".conv", b.in, b.out, style_of(own).kernel(b.in, 3))) {}
-  at::Tensor forward(const at::Tensor& latent, const ops::PictureSize& size, const nn::ForwardContext& step) const {
-    const at::Tensor x = latent.to(dtype_).unflatten(1, {-1, size.pixels()});
-    return conv_->forward(quant_->forward(x, size, step), size, step);
-  }
-
- private:
-  at::ScalarType dtype_;
-  std::unique_ptr<nn::ClipConvolution> quant_, conv_;
-};
-
 /// The end of the decoder in time.
 class Output {
  public:
@@ -349,13 +313,14 @@ Block block_of(const OpenSoraVaeSizes& own, const OpenSoraVaeBlock& b, const std
     case Kind::Resnet:
       return of_hidden(std::make_shared<const CausalResnet>(name, b.in, b.out, style_of(own), make));
     case Kind::Moments: {
-      const auto layer = std::make_shared<const TimeMoments>(own, b, name, make);
+      const auto layer = std::make_shared<const CausalMoments>(
+          name, CausalMoments::Sizes{.in = b.in, .latent = b.out, .side = 1}, style_of(own), make);
       return {{kHidden}, {kMoments, kLatent}, [=](States& states, const nn::ForwardContext& step) {
                 layer->forward(states, here(step), step);
               }};
     }
     case Kind::Latent: {
-      const auto layer = std::make_shared<const TimeLatent>(own, b, name, make);
+      const auto layer = std::make_shared<const CausalLatent>(name, b.in, b.out, style_of(own), make);
       return {{kLatent}, {kHidden}, [=](States& states, const nn::ForwardContext& step) {
                 states[kHidden] = layer->forward(states[kLatent], here(step), step);
               }};
