@@ -1,28 +1,16 @@
 #include "colossal/diffusion/clip_length.h"
 
 #include "colossal/base/error.h"
-#include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_clips.h"
-#include "colossal/run/model_source.h"
-#include "colossal/run/program.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 
 namespace colossal::diffusion {
-namespace {
-
-/// Returns the sizes of the autoencoder; of a pipeline of pixels those of frames that stay as they are.
-models::AutoencoderSizes sizes_of_autoencoder(const run::PipelineSource& source) {
-  if (!source.has_latents()) return {};
-  return models::autoencoder_of(run::find_source(source.vae, run::built_in()).shape);
-}
-
-}  // namespace
-
 ClipLength clip_length(const run::PipelineSource& source, int64_t frames) {
   const int64_t own = source.sizes.frames;
   require(own > 0 || frames == 0, "draw", "frames needs a model of clips: got ", frames,
           " for a model of pictures; leave it out");
   if (own == 0) return {};
-  const models::AutoencoderSizes sizes = sizes_of_autoencoder(source);
+  const models::AutoencoderSizes sizes = run::autoencoder_sizes(source);
   if (frames > 0) return {frames, models::latent_frames(sizes, frames)};
   return {models::pixel_frames(sizes, own), own};
 }
@@ -40,7 +28,7 @@ void check_clip_options(const run::PipelineSource& source, const DrawOptions& op
           "whose given frames stay as they are; leave it out");
   require(options.strength == DrawOptions().strength, "draw", "strength needs a model of pictures: got ",
           options.strength, " for one of clips, whose image is its first frame; leave it out");
-  require(!options.tiles || sizes_of_autoencoder(source).frames == 0, "draw",
+  require(!options.tiles || run::autoencoder_sizes(source).frames == 0, "draw",
           "tiles need an autoencoder of pictures: got one of clips, which decodes in chunks of time; leave them out");
   const int64_t given = (options.image.empty() ? 0 : 1) + (options.last.empty() ? 0 : 1);
   require(given < length.latents, "draw", "a clip must have frames to draw beside those that are given: got ", given,
