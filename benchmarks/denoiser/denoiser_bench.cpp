@@ -68,11 +68,11 @@ tensor::Batch random_batch(const run::Objective& objective) {
 struct Layout {
   std::string name;
   int ranks = 1;
-  std::string mode = "gather";  // of parallel.sequence
+  std::string mode = "gather";  // mode of sequence parallelism
 };
 
 struct Result {
-  double seconds = 0;  // of a step
+  double seconds = 0;  // time of a step
   double sent = 0;     // elements that all ranks exchange in a step, for attention
   int64_t parameters = 0;
   std::vector<double> losses{};

@@ -54,7 +54,7 @@ class ClipFiles {
   std::string to_;
   bool as_json_;
   int64_t written_ = 0;                     // complete files
-  std::string path_;                        // of the clip that is written
+  std::string path_;                        // file of the clip that is written
   std::unique_ptr<data::ClipWriter> clip_;  // null = a picture, or none
 };
 

@@ -10,7 +10,7 @@
 namespace colossal::diffusion {
 
 struct ClipLength {
-  int64_t frames = 0;   ///< of pixels; 0 = the drawing is of pictures
+  int64_t frames = 0;   ///< frames that are shown; 0 = the drawing is of pictures
   int64_t latents = 0;  ///< frames as the model draws them
 };
 

@@ -15,8 +15,8 @@ namespace colossal::diffusion {
 
 struct ClipToDecode {
   at::Tensor clip{};      ///< [1, C, t, h, w] as the model drew it
-  int64_t frames = 0;     ///< of pixels (ClipLength::frames)
-  bool in_tiles = false;  ///< of an autoencoder of pictures: each frame in tiles (PipelineParts::pixels())
+  int64_t frames = 0;     ///< frames that are shown (ClipLength::frames)
+  bool in_tiles = false;  ///< true = an autoencoder of pictures decodes each frame in tiles (PipelineParts::pixels())
   int64_t seed = 0;       ///< for DecodingFailed
 };
 

@@ -26,7 +26,7 @@ struct DrawOptions {
   std::string control_image;                  ///< file: the control picture of a model with a ControlNet
   double strength = 0.8;                      ///< with an image: share of the steps that run
   bool tiles = false;                         ///< decode and encode in tiles, approximately
-  int64_t frames = 0;                         ///< of a clip; 0 = those for which the model is made
+  int64_t frames = 0;                         ///< length of a clip; 0 = that for which the model is made
   double fps = 0;                             ///< frames a second of a clip; 0 = kDefaultRate
   std::string last;                           ///< file: the last frame of a clip, whose first one is `image`
   std::string approximate;                    ///< "pab" = AttentionBroadcast; empty = exact

@@ -26,7 +26,7 @@ std::string to_string(const PictureSize& size);
 struct BucketShape {
   PictureSize size{};
   int64_t frames = 1;
-  int64_t start = 0;  ///< of one row: number of the frame of its video at which its clip begins
+  int64_t start = 0;  ///< frame of the video at which the clip of a row begins; a batch has none
   bool operator==(const BucketShape&) const = default;
 };
 

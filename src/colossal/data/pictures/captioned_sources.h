@@ -61,7 +61,8 @@ std::string clean_caption(std::string_view text, const std::string& place);
 /// Errors ("data"), beginning with `place`: there is none, or it is no text; the same as clean_caption().
 std::string caption_in(const nlohmann::json& object, const CaptionedOptions& options, const std::string& place);
 
-constexpr const char* kControlEnding = ".control.png";  ///< of the file beside a picture that has its control picture
+/// Ending of the file beside a picture that has its control picture.
+constexpr const char* kControlEnding = ".control.png";
 
 /// Returns true if a name ends as pictures do: .png, .jpg, .jpeg or .webp, in any case.
 bool has_picture_ending(std::string_view path);

@@ -90,7 +90,7 @@ class ClipRows {
   std::vector<MeasuredClip> clips_;
   ClipLengths lengths_;
   ClipRowsOptions options_;
-  std::vector<double> expected_;  // of each bucket: clips in an epoch, on average
+  std::vector<double> expected_;  // mean number of clips in an epoch, for each bucket
   mutable std::mutex mutex_;
   mutable std::map<int64_t, std::shared_ptr<const Epoch>> recent_;
   mutable std::vector<std::vector<int64_t>> before_;  // for each epoch, of each bucket the rows of all earlier epochs
