@@ -5,6 +5,7 @@
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
 
 namespace colossal::diffusion {
+
 ClipLength clip_length(const run::PipelineSource& source, int64_t frames) {
   const int64_t own = source.sizes.frames;
   require(own > 0 || frames == 0, "draw", "frames needs a model of clips: got ", frames,
