@@ -9,6 +9,7 @@
 #include <set>
 
 #include "colossal/base/json.h"
+#include "colossal/models/conditions.h"
 #include "colossal/models/config.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/families/unet.h"

@@ -33,8 +33,8 @@ NoisedOptions options_of(const DiffusionKeys& keys) {
           .text = 6,
           .tokens = 4,
           .frames = kFrames,
-          .has_rate = true,
           .masks_text = true,
+          .conditions = {{.name = models::kRate}},
           .shift = "open-sora-1",
           .factor = 8,
           .patch = 2};
@@ -45,9 +45,11 @@ at::Tensor clip() {
 }
 
 Told told() {
+  tensor::Batch rate;
+  rate.add(models::kRate, {at::full({1}, 24, at::kFloat), {tensor::Dim::Row}});
   return {.caption = models::caption_batch(at::arange(24, at::kFloat).view({1, 4, 6}), {},
                                            at::tensor({1, 1, 1, 0}, at::kLong).unsqueeze(0)),
-          .rate = 24};
+          .conditions = rate};
 }
 
 tensor::Batch filled(const NoisedOptions& options, uint64_t seed) {
@@ -109,7 +111,7 @@ TEST(NoisedClips, TellCaptionMaskAndRate) {
     const tensor::Batch batch = filled(options, seed);
     EXPECT_TRUE(at::equal(batch.at(kText), told().caption.at(kText))) << "also if it is dropped";
     EXPECT_TRUE(at::equal(batch.at(kTextMask), told().caption.at(kTextMask)));
-    EXPECT_EQ(item(batch, kRate), 24);
+    EXPECT_EQ(item(batch, models::kRate), 24);
     untold += static_cast<int>(item(batch, kUntold));
   }
   EXPECT_NEAR(untold, 50, 20);

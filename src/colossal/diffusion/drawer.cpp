@@ -20,6 +20,7 @@
 #include "colossal/diffusion/drawn_class.h"
 #include "colossal/diffusion/given_picture.h"
 #include "colossal/diffusion/told_captions.h"
+#include "colossal/models/conditions.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/models/unet_control_net.h"
 #include "colossal/run/model_source.h"
@@ -97,7 +98,6 @@ struct Drawer::Request {
   ToldCaptions captions{};
   at::Tensor picture, mask;  // [1, C, h, w] and [1, 1, h, w]
   at::Tensor beside;         // [1, DenoiserSizes::beside, h, w]
-  at::Tensor control{};      // [1, 3, H, W]
   std::vector<int64_t> given_frames{};
   at::Tensor given_clip{};  // [1, C, given_frames, h, w]
 };
@@ -194,7 +194,9 @@ void Drawer::read_control(const DrawOptions& options, Request& request) {
                       : "an image alone; name the ControlNet with --control");
   if (!has_control) return;
   const ops::PictureSize pixels{request.cells.height * source_.factor, request.cells.width * source_.factor};
-  request.control = read_control_picture(options.control_image, pixels);
+  const tensor::Field control = models::condition_field(read_control_picture(options.control_image, pixels));
+  for (tensor::Batch* told : {&request.captions.told, &request.captions.untold})
+    if (told->rows() > 0) told->add(models::kControl, control);
 }
 
 /// Reads the first and the last frame of clips, if they are given.
@@ -294,7 +296,6 @@ at::Tensor Drawer::drawn_by_all(const Request& request, int64_t first, int64_t c
                   .pictures = of_all(request.picture),
                   .mask = of_all(request.mask),
                   .beside = of_all(request.beside),
-                  .control = of_all(request.control),
                   .given_frames = request.given_frames,
                   .given = of_all(request.given_clip),
                   .stop_requested = request.given.stop_requested,

@@ -6,17 +6,18 @@
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/base/seed.h"
 #include "colossal/models/clip_text_within.h"
+#include "colossal/models/conditions.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/not_finite.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/unet_control_net.h"
 #include "colossal/nn/attention_reuse.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/noise/guidance.h"
@@ -104,11 +105,10 @@ class Predictor {
                         : halves_->rank() == 0 ? told
                                                : untold;
     if (!drawing.given_frames.empty()) add_given(own);
-    if (drawing.control.defined()) own.add(models::kControl, control_field(drawing.control, own.rows()));
     const int64_t parts = model.decoding_model().batch_parts;
     all_ = (own.rows() + parts - 1) / parts * parts;
-    conditions_ = own.map([this](const tensor::Field& field) { return filled(field.tensor, all_); });
-    tell_numbers(drawing);
+    told_ = own.map([this](const tensor::Field& field) { return filled(field.tensor, all_); });
+    tell_conditions(drawing);
   }
 
   const models::DenoiserSizes& sizes() const { return sizes_; }
@@ -118,7 +118,7 @@ class Predictor {
   at::Tensor predict(const at::Tensor& inputs, double time, nn::AttentionReuse* reuse) const {
     const at::Tensor read = beside_.defined() ? at::cat({inputs, beside_.to(inputs.scalar_type())}, 1) : inputs;
     const tensor::Batch batch =
-        models::denoiser_batch(filled(read, all_), at::full({all_}, time, inputs.options()), conditions_);
+        models::denoiser_batch(filled(read, all_), at::full({all_}, time, inputs.options()), told_);
     const at::Tensor like =
         at::empty(with_channels({all_, sizes_.outputs}, cells_),
                   at::TensorOptions(model_.parameters().options().device).dtype(inputs.scalar_type()));
@@ -148,22 +148,18 @@ class Predictor {
     const at::Tensor shown = given_.put_into(at::zeros(with_channels({rows_, sizes_.channels}, cells_), dtype()));
     rows.add("shown", {filled(shown, rows.rows()), {Dim::Row, Dim::Other, Dim::Other, Dim::Other, Dim::Other}});
   }
-  /// Adds what the model is told besides captions.
-  void tell_numbers(const Drawing& drawing) {
-    using tensor::Dim;
+  /// Adds the conditions that follow from the drawing, and makes all of them exact.
+  void tell_conditions(const Drawing& drawing) {
     const auto height = static_cast<double>(drawing.factor * cells_.at(cells_.size() - 2)),
                width = static_cast<double>(drawing.factor * cells_.back());
-    const std::vector<double> sizes{height, width, 0, 0, height, width};
-    if (sizes_.sizes > 0)
-      conditions_.add("sizes", {at::tensor(sizes, dtype()).expand({all_, -1}).contiguous(), {Dim::Row, Dim::Other}});
-    if (sizes_.told_guidance) conditions_.add("guidance", {at::full({all_}, drawing.guidance, dtype()), {Dim::Row}});
+    for (const models::Condition& one : models::conditions_of(shape_)) {
+      at::Tensor told = told_.find(one.name);
+      if (one.name == models::kSizes) told = at::tensor({height, width, 0., 0., height, width}).expand({all_, -1});
+      if (one.name == models::kGuidance) told = at::full({all_}, drawing.guidance, at::kDouble);
+      told_ = told_.with(one.name, models::condition_field(told.to(dtype()).contiguous()));
+    }
   }
 
-  /// Returns the control pictures of the rows of a pass: those with captions, and those without.
-  tensor::Field control_field(const at::Tensor& control, int64_t rows) const {
-    using tensor::Dim;
-    return {filled(control.to(dtype()), rows), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}};
-  }
   /// Throws the error for a prediction that is not finite. On all ranks alike, because the prediction is.
   [[noreturn]] void refuse(const tensor::Batch& batch) const {
     const models::Model& model = model_.decoding_model();
@@ -192,9 +188,9 @@ class Predictor {
   noise::GuidanceFactors guidance_;
   double rescale_;
   bool is_guided_;
-  int64_t rows_, all_ = 0;    // of the pictures, and of a pass
-  comm::Group* halves_;       // ranks that share guidance; null = both passes are here
-  tensor::Batch conditions_;  // classes, or fields of captions, in `all_` rows
+  int64_t rows_, all_ = 0;  // of the pictures, and of a pass
+  comm::Group* halves_;     // ranks that share guidance; null = both passes are here
+  tensor::Batch told_;      // classes, or fields of captions, and conditions, in `all_` rows
   at::Tensor beside_;
   const GivenFrames& given_;
 };
@@ -247,10 +243,22 @@ std::vector<int64_t> cells_of_drawing(const Drawing& drawing, const models::Deno
   return {drawing.frames > 0 ? drawing.frames : sizes.frames, size.height, size.width};
 }
 
-/// Checks the frames that are given, and that clips have their rate.
+/// Checks that both passes are told the conditions of the model that do not follow from the drawing.
+void check_conditions(const Drawing& drawing, const models::ModelShape& shape, const ops::PictureSize& cells) {
+  for (const models::Condition& one : models::conditions_of(shape)) {
+    if (one.name == models::kSizes || one.name == models::kGuidance) continue;
+    for (const tensor::Batch* told : {&drawing.told, &drawing.untold}) {
+      if (told->rows() == 0) continue;  // there is no such pass
+      const at::Tensor found = told->find(one.name), wanted = one.zeros(told->rows(), cells, at::kMeta).tensor;
+      require(found.defined() && found.sizes() == wanted.sizes(), "draw", "the model must be told the field `",
+              one.name, "` of each picture, ", wanted.sizes(), ": got ",
+              found.defined() ? concat(found.sizes()) : std::string("none"));
+    }
+  }
+}
+
+/// Checks the frames that are given.
 void check_given(const Drawing& drawing, const models::DenoiserSizes& sizes, const std::vector<int64_t>& cells) {
-  require(!sizes.reads_rate || drawing.told.find("fps").defined(), "draw",
-          "a model that reads the frame rate must have the field `fps` of each clip: got none");
   const std::vector<int64_t>& frames = drawing.given_frames;
   if (frames.empty() && !drawing.given.defined()) return;
   require(sizes.frames > 0, "draw", "only clips have given frames: got a model of pictures");
@@ -300,12 +308,7 @@ std::vector<int64_t> checked_cells(const Drawing& drawing, const models::ModelSh
   require(drawing.beside.defined() == (sizes.beside > 0), "draw",
           "a model that paints inside a mask must have a mask and a picture, and only such a model: got ",
           drawing.beside.defined() ? "both" : "none");
-  require(drawing.control.defined() == models::has_control(shape), "draw",
-          "a model with a ControlNet must have control pictures, and only such a model: got ",
-          drawing.control.defined() ? "some" : "none");
-  require(!drawing.control.defined() || (drawing.control.dim() == 4 && drawing.control.size(0) == count), "draw",
-          "each picture must have a control picture: got ",
-          drawing.control.defined() ? drawing.control.sizes() : at::IntArrayRef(), " for ", count, " pictures");
+  check_conditions(drawing, shape, {cells.at(cells.size() - 2), cells.back()});
   require(!drawing.mask.defined() || drawing.pictures.defined(), "draw",
           "a mask must come with the pictures that it keeps: got none");
   check_given(drawing, sizes, cells);

@@ -28,7 +28,8 @@ namespace colossal::diffusion {
 struct Drawing {
   std::vector<int64_t> classes{};  ///< the class of each picture; the null class is the one after the last
   /// Of a model that reads text, in place of classes: its fields (models/denoiser.h) for each picture's caption, and
-  /// for the captions that guidance leads away from, with n rows each; without `sizes` and `guidance`
+  /// for the captions that guidance leads away from, with n rows each. Both have the model's conditions
+  /// (models/conditions.h), but `guidance` and `sizes`, which follow from the drawing
   tensor::Batch told{}, untold{};
   std::vector<uint64_t> seeds{};  ///< the seed of each picture
   ops::PictureSize size{};        ///< of the pictures, in cells; zeros = that of the model
@@ -47,8 +48,6 @@ struct Drawing {
   at::Tensor mask{};
   /// Of a model with DenoiserSizes::beside: what it reads beside each sample, [n, beside, h, w]
   at::Tensor beside{};
-  /// Of a model with a ControlNet within it: the control picture of each picture, [n, 3, H, W] in [0, 1]
-  at::Tensor control{};
   /// Of a model of clips: indices of frames that are given, the same for all clips, and these frames as the model draws
   /// them, [n, C, given_frames, h, w]. The model reads them without noise in every step, and they stay as they are. One
   /// with DenoiserSizes::noises_given reads them at the level of the step, too, as in training
@@ -76,8 +75,8 @@ class StoppedDrawing : public Error {
 ///                the rounding of products.
 /// Communication: that of DistributedModel::everywhere() in each step, and of run::gathered_halves() over
 ///                Drawing::halves. All ranks of a replica, and of these, call it alike.
-/// Errors ("draw"): other numbers of classes or captions than seeds; a class that the model does not have; tensors of
-///                  other sizes; frames of a model of pictures; all frames given; a broadcast of a model without two
+/// Errors ("draw"): other numbers of classes or captions than seeds; a class that the model does not have; a condition
+///                  that is not told; tensors of other sizes; frames of a model of pictures; all frames given; a broadcast of a model without two
 ///                  axes; StoppedDrawing; those of run::check_guidance_ranks().
 at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing);
 

@@ -19,6 +19,7 @@
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/diffusion/sample_clip.h"
 #include "colossal/models/class_names.h"
+#include "colossal/models/conditions.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
@@ -89,8 +90,12 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
     name = concat("class-", drawn);
   }
   const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
-  at::Tensor control;
-  if (objective.trains_control()) control = run::first_control(config, objective.data_keys(), source);
+  if (objective.trains_control()) {
+    const tensor::Field control =
+        models::condition_field(run::first_control(config, objective.data_keys(), source).unsqueeze(0));
+    for (tensor::Batch* one : {&told, &untold})
+      if (one->rows() > 0) one->add(models::kControl, control);
+  }
   const int64_t at_once = parts_of_drawing(source, {}).at_once;
   std::vector<run::Sample> samples;
   for (int64_t first = 0; first < kSamples; first += at_once) {
@@ -104,7 +109,6 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
                     .factor = source.factor,
                     .stop_requested = [&trainer] { return trainer.stops(); }};
     if (!source.reads_text()) drawing.classes.assign(count, drawn);
-    if (control.defined()) drawing.control = control.expand({count, -1, -1, -1}).contiguous();
     for (int64_t i = 0; i < count; ++i)
       drawing.seeds.push_back(static_cast<uint64_t>(config.training.seed + first + i));
     const at::Tensor pictures =

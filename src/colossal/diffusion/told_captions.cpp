@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/models/conditions.h"
+
 namespace colossal::diffusion {
 
 using tensor::Dim;
@@ -11,7 +13,8 @@ ToldCaptions read_captions(const run::PipelineSource& source, PipelineParts& par
   ToldCaptions read;
   read.told = parts.told(captions.prompt, captions.clip_skip);
   if (sizes.reads_rate)
-    read.told.add("fps", {at::full({1}, captions.fps > 0 ? captions.fps : kDefaultRate, at::kFloat), {Dim::Row}});
+    read.told.add(models::kRate,
+                  models::condition_field(at::full({1}, captions.fps > 0 ? captions.fps : kDefaultRate, at::kFloat)));
   const auto untold_as = [](const tensor::Batch& told, int64_t is_untold) {
     return told.with("untold", {at::full({1}, is_untold, at::kLong), {Dim::Row}});
   };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/models/conditions.h"
 #include "colossal/models/task.h"
 #include "colossal/nn/patches.h"
 
@@ -39,33 +40,23 @@ tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, 
   return batch;
 }
 
-tensor::Batch example_told(const DenoiserSizes& sizes, int64_t rows, at::ScalarType dtype) {
-  const auto make = [&](std::vector<int64_t> dims) {
-    return at::empty(dims, at::TensorOptions(dtype).device(at::kMeta));
-  };
-  tensor::Batch told = told_batch(sizes.text > 0 ? make({rows, sizes.text_tokens, sizes.text})
-                                                 : at::empty({rows}, at::TensorOptions(at::kLong).device(at::kMeta)));
-  if (sizes.reads_rate) told.add("fps", {make({rows}), {Dim::Row}});
-  if (sizes.pooled > 0) told.add("pooled", {make({rows, sizes.pooled}), {Dim::Row, Dim::Other}});
-  if (sizes.sizes > 0) told.add("sizes", {make({rows, sizes.sizes}), {Dim::Row, Dim::Other}});
-  if (sizes.told_guidance) told.add("guidance", {make({rows}), {Dim::Row}});
+tensor::Batch example_told(const ModelShape& shape, int64_t rows, const ops::PictureSize& cells, at::ScalarType dtype) {
+  const DenoiserSizes sizes = denoiser_of(shape);
+  const auto numbers = at::TensorOptions(dtype).device(at::kMeta);
+  tensor::Batch told = told_batch(sizes.text > 0 ? at::empty({rows, sizes.text_tokens, sizes.text}, numbers)
+                                                 : at::empty({rows}, numbers.dtype(at::kLong)));
+  if (sizes.pooled > 0) told.add("pooled", {at::empty({rows, sizes.pooled}, numbers), {Dim::Row, Dim::Other}});
+  for (const Condition& one : conditions_of(shape)) told.add(one.name, one.zeros(rows, cells, numbers));
   return told;
 }
 
 tensor::Batch example_noised(const ModelShape& shape, int64_t rows) {
   const DenoiserSizes sizes = denoiser_of(shape);
-  const auto make = [](const std::vector<int64_t>& dims) {
-    return at::empty(dims, at::TensorOptions(at::kFloat).device(at::kMeta));
-  };
+  const auto numbers = at::TensorOptions(at::kFloat).device(at::kMeta);
   std::vector<int64_t> noised{rows, sizes.channels + sizes.beside, sizes.height, sizes.width};
   if (sizes.frames > 0) noised.insert(noised.begin() + 2, sizes.frames);
-  tensor::Batch told = example_told(sizes, rows);
-  if (const auto control = shape.part<OwnControl>(); !control.channels.empty()) {
-    const int64_t side = int64_t{1} << (control.channels.size() - 1);
-    told.add(kControl, {make({rows, 3, side * sizes.height, side * sizes.width}),
-                        {tensor::Dim::Row, tensor::Dim::Other, tensor::Dim::Other, tensor::Dim::Other}});
-  }
-  return denoiser_batch(make(noised), make({rows}), told);
+  return denoiser_batch(at::empty(noised, numbers), at::empty({rows}, numbers),
+                        example_told(shape, rows, {sizes.height, sizes.width}));
 }
 
 ops::PictureSize picture_size(const tensor::Batch& batch) {

@@ -51,9 +51,6 @@ namespace colossal::models {
 /// The numbers in the field `sizes`.
 inline constexpr int64_t kPictureSizes = 6;
 
-/// The name of the field `control`.
-inline constexpr char kControl[] = "control";
-
 /// Returns the sizes of a model that predicts the noise of pictures or clips. Errors ("objective"): another kind of
 /// model.
 DenoiserSizes denoiser_of(const ModelShape& shape);
@@ -62,9 +59,10 @@ DenoiserSizes denoiser_of(const ModelShape& shape);
 /// [B, T, features]. Errors ("data"): another number of dimensions.
 tensor::Batch told_batch(const at::Tensor& told);
 
-/// Returns what `rows` rows are told, on meta: classes, or the states of captions, and what else the model reads of a
-/// row, in `dtype`.
-tensor::Batch example_told(const DenoiserSizes& sizes, int64_t rows, at::ScalarType dtype = at::kFloat);
+/// Returns what `rows` rows are told of pictures or frames of `cells`, on meta: classes, or the states of captions, and
+/// conditions_of(), in `dtype`.
+tensor::Batch example_told(const ModelShape& shape, int64_t rows, const ops::PictureSize& cells,
+                           at::ScalarType dtype = at::kFloat);
 
 /// Returns a batch of `noised`, `times` and the fields of `told`.
 tensor::Batch denoiser_batch(const at::Tensor& noised, const at::Tensor& times, const tensor::Batch& told);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/models/conditions.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/initial_deviations.h"
 #include "colossal/models/shape_parts.h"

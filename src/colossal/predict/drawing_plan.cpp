@@ -135,10 +135,12 @@ int64_t rows_of_pass(const models::Model& model, const DrawnWork& work, int64_t 
   return (rows + parts - 1) / parts * parts;
 }
 
-/// Returns what `rows` rows are told of captions, with the fields of a model that masks them.
-tensor::Batch told_of(const models::DenoiserSizes& sizes, int64_t rows, at::ScalarType dtype) {
+/// Returns what `rows` rows are told, with the fields of a model that masks captions.
+tensor::Batch told_of(const models::ModelShape& shape, int64_t rows, const ops::PictureSize& cells,
+                      at::ScalarType dtype) {
   using tensor::Dim;
-  tensor::Batch told = models::example_told(sizes, rows, dtype);
+  const models::DenoiserSizes sizes = models::denoiser_of(shape);
+  tensor::Batch told = models::example_told(shape, rows, cells, dtype);
   if (!sizes.masks_text) return told;
   told.add("text_mask", {at::empty({rows, sizes.text_tokens}, on_meta(at::kLong)), {Dim::Row, Dim::Other}});
   told.add("untold", {at::empty({rows}, on_meta(at::kLong)), {Dim::Row}});
@@ -156,9 +158,9 @@ void run_step(distributed::DistributedModel& model, comm::Group& halves, const r
     if (work.latents > 0) dims.insert(dims.begin() + 2, work.latents);
     return at::empty(dims, on_meta(exact));
   };
-  const tensor::Batch batch = models::denoiser_batch(make(sizes.channels + sizes.beside),
-                                                     at::empty({rows}, on_meta(exact)), told_of(sizes, rows, exact));
   const models::ModelShape& shape = model.decoding_model().shape;
+  const tensor::Batch batch = models::denoiser_batch(
+      make(sizes.channels + sizes.beside), at::empty({rows}, on_meta(exact)), told_of(shape, rows, work.cells, exact));
   const at::Tensor outputs = model.everywhere(
       nn::step_of(batch),
       [&](int, const models::States& end, const nn::ForwardContext&) {

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/built_in.h"
 #include "colossal/models/clip_text_within.h"
+#include "colossal/models/conditions.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/initial_deviations.h"
 #include "colossal/models/shape_parts.h"

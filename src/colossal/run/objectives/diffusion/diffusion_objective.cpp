@@ -91,18 +91,15 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .unencoded = pipeline_.has_latents() && encodes ? pipeline_.factor : 0,
               .encodes_captions = pipeline_.reads_text() && encodes && !trains_text_encoder_,
               .tokens = sizes.text_tokens,
-              .has_rate = sizes.reads_rate,
               .masks_text = sizes.masks_text,
               .noises_given = sizes.noises_given,
               .pooled = sizes.pooled,
-              .sizes = sizes.sizes,
-              .told_guidance = sizes.told_guidance,
               .id_tokens = tokens_of(sizes),
               .shift = sizes.shift,
               .factor = pipeline_.factor,
-              .patch = sizes.patch,
-              .control = control_ ? pipeline_.factor : 0};
+              .patch = sizes.patch};
   check_control();
+  options_.conditions = models::conditions_of(control_ ? with_parts(shape) : shape);
   if (sizes.frames > 0) {
     lengths_ = lengths_of_clips(data_keys_, pipeline_, config.replica_rows(0));
     options_.pixel_frames = lengths_.frames[data::largest_length(lengths_)];
@@ -333,10 +330,11 @@ void DiffusionObjective::check(const tensor::Batch& batch) const {
           noised.sizes(), ": got ", shown.defined() ? shown.sizes() : at::IntArrayRef());
   for (const char* name : {kTimes, kWeights, kLevels})
     require(batch.at(name).dim() == 1, "data", name, " must be [B]: got ", batch.at(name).sizes());
-  if (control_) {
-    const at::Tensor& control = batch.at(kControlPicture);
-    require(control.dim() == 4 && control.size(1) == 3, "data", "control must be [B, 3, height, width]: got ",
-            control.sizes());
+  for (const models::Condition& one : options_.conditions) {
+    const at::Tensor& told = batch.at(one.name);
+    const at::Tensor wanted = one.zeros(batch.rows(), size, at::kMeta).tensor;
+    require(told.sizes() == wanted.sizes(), "data", one.name, " must have the sizes ", wanted.sizes(), ": got ",
+            told.sizes());
   }
   if (trains_text_encoder_) {
     const at::Tensor& ids = batch.at(kIds);

@@ -11,6 +11,7 @@
 #include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
+#include "colossal/run/objectives/diffusion/row_conditions.h"
 #include "colossal/run/objectives/sample_noise.h"
 
 namespace colossal::run {
@@ -76,30 +77,16 @@ void LatentSamples::fill(int64_t index, uint64_t seed, const data::BucketShape& 
   } else {
     latent = pixels;
   }
-  if (options.control > 0) {
-    const at::Tensor control = control_pixels_of(*pictures_, picture(index), bucket.size);
-    batch.at(kControlPicture).select(0, row).copy_(is_mirrored ? control.flip({2}) : control);
-  }
-  noiser_.fill(latent, told_of(picture(index), bucket), index, own, batch, row);
+  noiser_.fill(latent, told_of(picture(index), bucket, is_mirrored), index, own, batch, row);
   if (options_.weight != 1) batch.at(kWeights).select(0, row).mul_(options_.weight);
 }
 
-Told LatentSamples::told_of(int64_t index, const data::BucketShape& bucket) const {
+Told LatentSamples::told_of(int64_t index, const data::BucketShape& bucket, bool is_mirrored) const {
   const NoisedOptions& options = noiser_.options();
-  const data::CaptionedPicture& file = pictures_->files->at(index);
-  Told told{.label = pictures_->at(index).label, .rate = bucket.frames == 1 ? kPictureRate : pictures_->fps};
-  if (options.text > 0) told.caption = this->told(file.caption), told.empty = this->told("");
-  if (options.sizes > 0) {  // the crop is in the middle of the picture, which is resampled to cover it
-    const double height = static_cast<double>(file.height), width = static_cast<double>(file.width),
-                 to_height = static_cast<double>(bucket.size.height), to_width = static_cast<double>(bucket.size.width),
-                 scale = std::max(to_height / height, to_width / width);
-    told.sizes = {height,
-                  width,
-                  std::floor((scale * height - to_height) / 2 + 0.5),
-                  std::floor((scale * width - to_width) / 2 + 0.5),
-                  to_height,
-                  to_width};
-  }
+  Told told{.label = pictures_->at(index).label};
+  if (options.text > 0) told.caption = this->told(pictures_->files->at(index).caption), told.empty = this->told("");
+  told.conditions = row_conditions(
+      options.conditions, {.pictures = *pictures_, .index = index, .bucket = bucket, .is_mirrored = is_mirrored});
   return told;
 }
 

@@ -58,7 +58,7 @@ class LatentSamples final : public data::SizedSamples {
   /// Returns what the model is told of a caption.
   tensor::Batch told(const std::string& caption) const;
   /// Returns what a row is told of a picture or clip.
-  Told told_of(int64_t index, const data::BucketShape& bucket) const;
+  Told told_of(int64_t index, const data::BucketShape& bucket, bool is_mirrored) const;
   int64_t picture(int64_t index) const { return indices().at(static_cast<size_t>(index)); }
 
   std::shared_ptr<const DrawnPictures> pictures_;

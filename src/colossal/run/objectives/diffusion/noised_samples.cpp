@@ -100,7 +100,6 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
   tensor::Batch batch;
   batch.add(kNoised, {at::zeros(sizes, numbers), dims});
   batch.add(kTimes, {at::zeros({rows}, numbers), {Dim::Row}});
-  if (o.has_rate) batch.add(kRate, {at::zeros({rows}, numbers), {Dim::Row}});
   if (o.gives_frames()) batch.add(kGiven, {at::zeros({rows, o.frames}, whole), {Dim::Row, Dim::Other}});
   if (o.gives_frames() && o.noises_given) batch.add(kShown, {at::zeros(sizes, numbers), dims});
   if (o.text > 0 && o.tells_ids())
@@ -113,16 +112,13 @@ tensor::Batch noised_batch(int64_t rows, const NoisedOptions& o, at::Device devi
     batch.add(kTextMask, {at::zeros({rows, o.tokens}, whole), {Dim::Row, Dim::Other}});
     batch.add(kUntold, {at::zeros({rows}, whole), {Dim::Row}});
   }
-  if (o.sizes > 0) batch.add(kSizes, {at::zeros({rows, o.sizes}, numbers), {Dim::Row, Dim::Other}});
-  if (o.told_guidance) batch.add(kGuidance, {at::ones({rows}, numbers), {Dim::Row}});
+  for (const models::Condition& one : o.conditions)
+    batch.add(one.name, one.zeros(rows, {.height = o.height, .width = o.width}, numbers));
   if (o.text == 0) batch.add(kClasses, {at::zeros({rows}, whole), {Dim::Row}});
   batch.add(kTargets, {at::zeros(sizes, numbers), dims});
   batch.add(kWeights, {at::zeros({rows}, numbers), {Dim::Row}});
   batch.add(kLevels, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/-1});
   if (o.has_pictures) batch.add(kPictures, {at::zeros(sizes, numbers), dims});
-  if (o.control > 0)
-    batch.add(kControlPicture, {at::zeros({rows, 3, o.control * o.height, o.control * o.width}, numbers),
-                                {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
   if (o.unencoded == 0) return batch;
   std::vector<int64_t> pixels{rows, 3, o.unencoded * o.height, o.unencoded * o.width};
   if (o.frames > 0) pixels.insert(pixels.begin() + 2, o.pixel_frames > 0 ? o.pixel_frames : o.frames);
@@ -172,10 +168,8 @@ void Noiser::tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64
   const auto set_integer = [&](const char* field, int64_t value) {
     batch.at(field).mutable_data_ptr<int64_t>()[row] = value;
   };
-  if (options_.has_rate) set(batch, kRate, row, told.rate);
-  for (size_t i = 0; i < static_cast<size_t>(options_.sizes); ++i)
-    batch.at(kSizes).mutable_data_ptr<float>()[options_.sizes * row + static_cast<int64_t>(i)] =
-        static_cast<float>(told.sizes.at(i));
+  for (const models::Condition& one : options_.conditions)
+    batch.at(one.name).select(0, row).copy_(told.conditions.at(one.name)[0]);
   if (options_.text == 0) return set_integer(kClasses, is_dropped ? options_.null_class : told.label);
   const bool has_null = options_.masks_text;  // of its own, so the empty caption is not needed
   const tensor::Batch& caption = is_dropped && !has_null ? told.empty : told.caption;

@@ -11,8 +11,6 @@
 //             reads text
 //   ids       int64 [B, T]: the tokens of that caption in place of its states; of a model with its text encoder within
 //   pooled    fp32 [B, F]: the pooled state of that caption; of a model that reads one
-//   sizes     fp32 [B, 6]: sizes of the picture and of its crop (models/denoiser.h); of a model that reads them
-//   guidance  fp32 [B]: 1, because training follows the data and no guided prediction; of a model that is told it
 //   targets   fp32 [B, C, h, w]: what the model shall predict
 //   weights   fp32 [B]: the weight of the row's squared error
 //   levels    fp32 [B]: the noise level as a share of all, in [0, 1), by which evaluations sort rows; -1 = the row does
@@ -20,15 +18,13 @@
 //   pictures  fp32 [B, C, h, w]: the picture, if the model also predicts a variance
 //
 // Clips are fp32 [B, C, T, h, w] in place of [B, C, h, w]. Models of clips may have further fields (models/denoiser.h):
-//   fps        fp32 [B]: the frame rate
 //   given      int64 [B, T]: 1 = the frame is not noised and leaves the loss; with [diffusion] given_frames
 //   shown      fp32 [B, C, T, h, w]: the given frames as they are, the others 0; of a model for which given frames are
 //              noised, too (models::DenoiserSizes::noises_given)
 //   text_mask  int64 [B, tokens]: 1 = a token of the caption, 0 = a pad
 //   untold     int64 [B]: 1 = the caption was dropped; the text is then still that of the caption
 //
-// Models with a ControlNet (models/unet_control_net.h) have another field:
-//   control    fp32 [B, 3, H, W]: the control picture in [0, 1]
+// Each of NoisedOptions::conditions is a further field in fp32 (models/conditions.h).
 //
 // Rows that a step encodes (NoisedOptions::unencoded) have the noise alone as noised and targets, no text, and besides:
 //   pixels        fp32 [B, 3, H, W] or [B, 3, frames, H, W]: the picture or clip in [-1, 1]
@@ -49,6 +45,7 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
+#include "colossal/models/conditions.h"
 #include "colossal/noise/noise_levels.h"
 #include "colossal/noise/target.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
@@ -59,9 +56,8 @@ namespace colossal::run {
 inline constexpr char kNoised[] = "noised", kTimes[] = "times", kClasses[] = "classes", kText[] = "text",
                       kTargets[] = "targets", kWeights[] = "weights", kLevels[] = "levels", kPictures[] = "pictures",
                       kPixels[] = "pixels", kIds[] = "ids", kSampleNoise[] = "sample_noise", kSignals[] = "signals",
-                      kRate[] = "fps", kGiven[] = "given", kTextMask[] = "text_mask", kUntold[] = "untold",
-                      kPooled[] = "pooled", kSizes[] = "sizes", kGuidance[] = "guidance", kShown[] = "shown",
-                      kControlPicture[] = "control";
+                      kGiven[] = "given", kTextMask[] = "text_mask", kUntold[] = "untold", kPooled[] = "pooled",
+                      kShown[] = "shown";
 
 /// Options of NoisedSamples.
 struct NoisedOptions {
@@ -78,18 +74,15 @@ struct NoisedOptions {
   int64_t tokens = 77;            ///< of a caption, with pads
   int64_t frames = 0;             ///< of a clip, as the model reads it; 0 = pictures
   int64_t pixel_frames = 0;       ///< of a clip of pixels that a step encodes; 0 = as `frames`
-  bool has_rate = false;          ///< true = the field "fps"
   bool masks_text = false;        ///< true = the fields "text_mask" and "untold"
   bool noises_given = false;      ///< true = given frames are noised, too, and the field "shown" has them as they are
   int64_t pooled = 0;             ///< features of the pooled state of a caption; 0 = none
-  int64_t sizes = 0;              ///< numbers of the field "sizes"; 0 = none
-  bool told_guidance = false;     ///< true = the field "guidance"
+  std::vector<models::Condition> conditions{};  ///< what else rows are told (models::conditions_of())
   /// Tokens of a caption for each text encoder, of rows that are told ids
   std::vector<int64_t> id_tokens{77};
   std::string shift{};  ///< rule of the automatic shift (noise::automatic_shift())
   int64_t factor = 1;   ///< pixels of a side of a cell, for that rule
   int64_t patch = 1;    ///< cells of a side of a patch, for that rule
-  int64_t control = 0;  ///< pixels of a side of a cell in the field "control"; 0 = there is none
   /// Returns true if rows are told tokens, for the model or for the step.
   bool tells_ids() const { return reads_ids || unencoded > 0 || encodes_captions; }
   /// Returns true if some rows may have given frames.
@@ -111,8 +104,7 @@ struct Told {
   /// The fields of its caption and of the empty one, with one row: states, or ids of rows that are told ids. With
   /// NoisedOptions::masks_text `empty` is not read, because the model has a null text of its own
   tensor::Batch caption{}, empty{};
-  std::vector<double> sizes{};  ///< of NoisedOptions::sizes
-  double rate = 0;              ///< frame rate of a clip
+  tensor::Batch conditions{};  ///< the field of each of NoisedOptions::conditions, with one row
 };
 
 /// Noises one picture or clip into a row of a batch. Noise, time, given frames and dropped label are pure functions of
@@ -140,7 +132,7 @@ class Noiser {
   };
   /// Returns the level for a picture or clip of the sizes of `picture`.
   Drawn draw(double uniform, const at::Tensor& picture) const;
-  /// Writes what the row is told of its caption or class.
+  /// Writes what the row is told.
   void tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64_t row) const;
   /// Writes which frames are given in this row, and puts them in place of the noised ones, or into the field "shown".
   void give_frames(const at::Tensor& clip, uint64_t own_seed, tensor::Batch& batch, int64_t row) const;
