@@ -9,7 +9,6 @@
 #include <memory>
 #include <utility>
 
-#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/run_folder.h"
@@ -25,7 +24,6 @@
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
 #include "colossal/run/stored_config.h"
-#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -113,19 +111,13 @@ models::OwnControl trained_control(const std::string& from, const models::ModelS
   return control;
 }
 
-nn::Adapter control_adapter(const LowRankKeys& keys, const models::ModelShape& shape) {
-  require(models::has_control(shape), "adapter",
-          "adapter.kind = \"controlnet\" needs a unet that learns to draw what captions say: got another model; set "
-          "adapter.kind = \"lora\", or name another model");
-  std::vector<KeyNeed> needs;
-  for (const char* key :
-       {"rank", "alpha", "scale", "dropout", "targets", "trained", "ranks", "alphas", "base", "double", "text_encoder"})
-    needs.push_back({key, false, "another adapter.kind than \"controlnet\""});
-  refuse_unused_keys("adapter", describe_config(keys), describe_config(LowRankKeys()), needs);
-  return {.treatment = [](const std::string& name) {
-    const bool trains = models::is_of_control(name);
-    return nn::Treatment{.trains = trains, .saved = trains};
-  }};
+AdapterKind control_kind() {
+  const auto check = [](const models::ModelShape& shape) {
+    require(models::has_control(shape), "adapter",
+            "adapter.kind = \"controlnet\" needs a unet that learns to draw what captions say: got another model; set "
+            "adapter.kind = \"lora\", or name another model");
+  };
+  return {.name = kControlKind, .keys = {"from"}, .check = check, .is_own = models::is_of_control};
 }
 
 ControlTensors take_control(const nn::Parameters& parameters, ControlTensors& tensors) {

@@ -14,9 +14,8 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/models/shape.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/nn/adapter.h"
 #include "colossal/nn/parameter.h"
-#include "colossal/run/low_rank_keys.h"
+#include "colossal/run/adapter_kinds.h"
 #include "colossal/run/saved_model.h"
 
 namespace colossal::run {
@@ -41,9 +40,8 @@ models::OwnControl trained_control(const std::string& from, const models::ModelS
 /// Checks that a ControlNet reads pictures with `factor` pixels a side of a cell. Errors ("adapter"): it does not.
 void check_control_factor(const models::OwnControl& control, int64_t factor, const std::string& path);
 
-/// Returns the adapter of a run with adapter.kind = kControlKind: the ControlNet alone trains and is saved. `shape` has
-/// it within. Errors ("adapter"): a shape that has none; keys of [adapter] that are of other kinds.
-nn::Adapter control_adapter(const LowRankKeys& keys, const models::ModelShape& shape);
+/// Returns the row of adapter.kind = kControlKind: the ControlNet within a model alone trains and is saved.
+AdapterKind control_kind();
 
 /// Moves the parameters of the ControlNet from `tensors` into the result.
 std::vector<checkpoint::NamedTensor> take_control(const nn::Parameters& parameters,

@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/join.h"
@@ -24,7 +23,6 @@
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/stored_config.h"
-#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -127,17 +125,16 @@ LowRankKeys with_vectors(const Config& config, LowRankKeys keys) {
   return keys;
 }
 
-nn::Adapter words_adapter(const LowRankKeys& keys, const models::ModelShape& shape) {
-  require(models::learned_rows(shape) > 0, "adapter",
-          "adapter.kind = \"textual-inversion\" needs a model that draws what captions say: got another one");
-  std::vector<KeyNeed> needs;
-  for (const char* key : {"alpha", "scale", "dropout", "trained", "ranks", "alphas", "base", "double", "text_encoder"})
-    needs.push_back({key, false, "another adapter.kind than \"textual-inversion\""});
-  refuse_unused_keys("adapter", describe_config(keys), describe_config(LowRankKeys()), needs);
-  return {.treatment = [](const std::string& name) {
-    const bool trains = models::is_learned_words(name);
-    return nn::Treatment{.trains = trains, .saved = trains};
-  }};
+AdapterKind words_kind() {
+  const auto check = [](const models::ModelShape& shape) {
+    require(models::learned_rows(shape) > 0, "adapter",
+            "adapter.kind = \"textual-inversion\" needs a model that draws what captions say: got another one");
+  };
+  return {.name = kWordsKind,
+          .keys = {"rank", "targets", "from"},
+          .check = check,
+          .is_own = models::is_learned_words,
+          .complete = with_vectors};
 }
 
 std::vector<LearnedWord> read_words(const std::vector<std::string>& paths) {

@@ -14,8 +14,8 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/models/shape.h"
-#include "colossal/nn/adapter.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/run/adapter_kinds.h"
 #include "colossal/run/config.h"
 #include "colossal/run/low_rank_keys.h"
 #include "colossal/text/captions.h"
@@ -44,9 +44,8 @@ std::vector<LearnedWord> words_of(const LowRankKeys& keys);
 /// Returns the keys with one vector for each word, unless the config says another number.
 LowRankKeys with_vectors(const Config& config, LowRankKeys keys);
 
-/// Returns the adapter of a run with adapter.kind = kWordsKind: the vectors alone train and are saved. `shape` has
-/// them. Errors ("adapter"): a shape that has none; keys of [adapter] that are of other kinds.
-nn::Adapter words_adapter(const LowRankKeys& keys, const models::ModelShape& shape);
+/// Returns the row of adapter.kind = kWordsKind: the vectors within a model alone train and are saved.
+AdapterKind words_kind();
 
 /// Reads the words of files and of runs. Errors ("adapter"): a file of Python objects (.pt, .bin), which can run code;
 /// no such file; tensors that are no vectors, all listed; a word that occurs twice.

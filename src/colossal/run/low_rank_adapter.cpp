@@ -15,11 +15,10 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/low_rank.h"
+#include "colossal/run/adapter_kinds.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
-#include "colossal/run/control_source.h"
 #include "colossal/run/frozen_base.h"
-#include "colossal/run/learned_words.h"
 
 namespace colossal::run {
 namespace {
@@ -141,16 +140,16 @@ AdapterRow low_rank_row() {
   return {.table = "adapter",
           .keys = LowRankKeys{},
           .complete = [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) -> OwnKeys {
-            if (own.as<LowRankKeys>().kind == kControlKind) return own;
-            if (own.as<LowRankKeys>().kind == kWordsKind) return with_vectors(config, own.as<LowRankKeys>());
-            const LowRankKeys keys = with_targets(config, own.as<LowRankKeys>(), shape);
+            const auto given = own.as<LowRankKeys>();
+            if (const AdapterKind* kind = adapter_kind(given.kind))
+              return kind->complete ? OwnKeys(kind->complete(config, given)) : own;
+            const LowRankKeys keys = with_targets(config, given, shape);
             return with_new_head(with_source(config, keys, shape), shape);
           },
           .make =
               [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) {
                 const auto keys = own.as<LowRankKeys>();
-                if (keys.kind == kControlKind) return control_adapter(keys, shape);
-                if (keys.kind == kWordsKind) return words_adapter(keys, shape);
+                if (const AdapterKind* kind = adapter_kind(keys.kind)) return adapter_of(*kind, keys, shape);
                 require(keys.kind == "none" || keys.dropout == 0 || !config.training.cuda_graph, "adapter",
                         "adapter.dropout must be 0 with training.cuda_graph, which would record its seeds: got ",
                         keys.dropout, "; set one of them to its default");
