@@ -76,8 +76,8 @@ class StoppedDrawing : public Error {
 /// Communication: that of DistributedModel::everywhere() in each step, and of run::gathered_halves() over
 ///                Drawing::halves. All ranks of a replica, and of these, call it alike.
 /// Errors ("draw"): other numbers of classes or captions than seeds; a class that the model does not have; a condition
-///                  that is not told; tensors of other sizes; frames of a model of pictures; all frames given; a broadcast of a model without two
-///                  axes; StoppedDrawing; those of run::check_guidance_ranks().
+///                  that is not told; tensors of other sizes; frames of a model of pictures; all frames given; a
+///                  broadcast of a model without two axes; StoppedDrawing; those of run::check_guidance_ranks().
 at::Tensor draw(distributed::DistributedModel& model, const noise::SamplerPlan& plan, const Drawing& drawing);
 
 /// Returns pixels [3, h, w] in [-1, 1] as a picture: clamped, and rounded to 8 bits.

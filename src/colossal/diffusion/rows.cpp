@@ -57,6 +57,11 @@ std::vector<train::MemoryNeed> needs_of_samples(train::Trainer& trainer, const r
   }
 }
 
+/// Adds a control picture [3, H, W] to what a row is told; nothing to an empty batch.
+void tell_control(const at::Tensor& control, tensor::Batch& told) {
+  if (told.rows() > 0) told.add(models::kControl, models::condition_field(control.unsqueeze(0)));
+}
+
 /// Draws training.sample_prompt, or the first class, four times; a clip once, of the longest length of the run.
 std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
   const auto pipeline = pipeline_of_samples(trainer);
@@ -90,12 +95,9 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
     name = concat("class-", drawn);
   }
   const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
-  if (objective.trains_control()) {
-    const tensor::Field control =
-        models::condition_field(run::first_control(config, objective.data_keys(), source).unsqueeze(0));
+  if (objective.trains_control())
     for (tensor::Batch* one : {&told, &untold})
-      if (one->rows() > 0) one->add(models::kControl, control);
-  }
+      tell_control(run::first_control(config, objective.data_keys(), source), *one);
   const int64_t at_once = parts_of_drawing(source, {}).at_once;
   std::vector<run::Sample> samples;
   for (int64_t first = 0; first < kSamples; first += at_once) {
