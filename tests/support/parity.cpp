@@ -40,6 +40,8 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.zero = c.zero;
     config.parallel.zero_group = c.zero_group;
     config.parallel.reshard_after_forward = c.reshard_after_forward;
+    config.memory.disk = c.disk;
+    config.memory.host = c.host * config.parallel.ranks();
   }
   config.parallel.chunk_mib = 0.01;  // several chunks
   config.data.sequence = c.sequence;
@@ -119,7 +121,8 @@ std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
   std::vector<checkpoint::NamedTensor> gradients;
   for (const memory::Shard& shard : engine.store().shards())
     for (const memory::Piece& piece : shard.pieces()) {
-      const at::Tensor part = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
+      const memory::Lease lease = shard.lease({.gradients = memory::Access::Read});  // a tier takes it back at its end
+      const at::Tensor part = lease->gradients.narrow(0, piece.offset, piece.part.size);
       gradients.push_back({piece.parameter->name, part.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true),
                            piece.parameter->spec, piece.part});
     }

@@ -30,6 +30,8 @@ struct ParityCase {
   int64_t zero = 0, zero_group = 0;
   bool reshard_after_forward = true;
   std::string recompute = "none";  ///< recompute mode of the ranks; the reference keeps all activations
+  std::string disk;                ///< folder in which the ranks keep what `host` does not hold; "" = no tiers
+  int64_t host = 0;                ///< bytes of each rank in host memory; 0 = no tiers
   /// If true, collectives do nothing. Messages between stages still arrive, because a pipeline could not run otherwise.
   bool collectives_off = false;
   int lost_transfer = -1;  ///< message from rank 0 to another stage, counted from 0, that zeros replace; -1 = none
