@@ -1,8 +1,8 @@
 // Convolutions of clips in channels-last layout that are causal in time: a frame of the result reads the same frame of
 // the input and earlier ones, never a later one.
 //
-//   const at::Tensor y = ops::causal_convolution(x, weight, bias, {});           // x [B, T, h, w, in] -> [B, T, h, w,
-//   out] const at::Tensor half = ops::causal_convolution(x, weight, bias, {.frame_stride = 2, .front = 1});
+//   const at::Tensor y = ops::causal_convolution(x, weight, bias, {});   // x [B, T, h, w, in] -> [B, T, h, w, out]
+//   const at::Tensor half = ops::causal_convolution(x, weight, bias, {.frame_stride = 2, .front = 1});
 //
 //   // In chunks of time, whose results are those of the whole: the last frames stand before the next ones.
 //   const at::Tensor next = ops::causal_convolution(later, weight, bias, {}, x.narrow(1, x.size(1) - 2, 2));
