@@ -13,6 +13,7 @@
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/memory/account.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
+#include "colossal/train/sample_flops.h"
 #include "support/layouts.h"
 #include "support/thrown_message.h"
 
@@ -257,6 +258,19 @@ TEST_F(LatentRuns, NameTheMemoryOfTheirSamples) {
     const PipelineParts parts(source, world, at::kCPU, {}, known);
     EXPECT_EQ(needs[0].bytes + needs[1].bytes, account.usage().total) << train::to_string(needs);
   });
+}
+
+// Cells of latents of 8 x 8, and of 16 x 8.
+TEST_F(LatentRuns, CountTheWorkOfEachSize) {
+  const run::ResolvedModel model = run::resolve_model(latent_config("work"), program());
+  const run::ResolvedModel wide = run::resolve_model(latent_config("work", {"--data.size=32,16"}), program());
+  const run::Objective &one = *model.objective.objective, &two = *wide.objective.objective;
+  for (const run::Objective* objective : {&one, &two}) {
+    EXPECT_EQ(objective->tokens(one.example(3), model.shape), 3 * 64);
+    EXPECT_EQ(objective->tokens(two.example(3), wide.shape), 3 * 128);
+  }
+  train::SampleFlops flops(model.shape, one);
+  EXPECT_EQ(flops.of(two.example(3)), run::costs_of(wide.shape, two).sum());
 }
 
 TEST_F(LatentRuns, RefuseKeysThatDoNotFit) {

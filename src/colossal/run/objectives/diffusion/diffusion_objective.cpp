@@ -288,11 +288,11 @@ OpenedData DiffusionObjective::open_drawn(const DataRequest& request) const {
   return data;
 }
 
-int64_t DiffusionObjective::tokens(const tensor::Batch& batch, const models::ModelShape& shape) const {
-  if (pipeline_.sizes.frames == 0) return Objective::tokens(batch, shape);
+int64_t DiffusionObjective::tokens(const tensor::Batch& batch, const models::ModelShape&) const {
   const at::Tensor& noised = batch.at(kNoised);
   const auto patches = [&](int64_t side) { return (side + pipeline_.sizes.patch - 1) / pipeline_.sizes.patch; };
-  return batch.rows() * noised.size(2) * patches(noised.size(3)) * patches(noised.size(4));
+  const int64_t frames = noised.dim() == 5 ? noised.size(2) : 1;
+  return batch.rows() * frames * patches(noised.size(-2)) * patches(noised.size(-1));
 }
 
 NoisedOptions DiffusionObjective::held_out_options() const {

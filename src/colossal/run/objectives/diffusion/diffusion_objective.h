@@ -60,7 +60,7 @@ class DiffusionObjective final : public Objective {
   /// Returns the states of captions, if a step encodes its rows.
   std::vector<std::string> added_fields() const override;
   void check(const tensor::Batch& batch) const override;
-  /// Returns the patches of all frames of clips.
+  /// Returns the patches of pictures or of all frames of clips, in the size of the batch.
   int64_t tokens(const tensor::Batch& batch, const models::ModelShape& shape) const override;
   /// Returns true if pictures or clips are in buckets.
   bool varies_in_size() const override { return pipeline_.sizes.classes == 0; }
