@@ -283,6 +283,11 @@ TEST(ClipWriters, RefuseWhatTheyCannotWrite) {
   EXPECT_TRUE(has_clip_ending("a.Y4M") && !has_clip_ending("a.png") && has_video_ending("A.MOV"));
 }
 
+TEST(VideosWithoutLibav, NameTheFileAndThePackage) {
+  if (reads_videos()) GTEST_SKIP() << "FFmpeg's libraries are there";
+  EXPECT_THAT(refusal("no GIF and no y4m"), AllOf(HasSubstr("a-video"), HasSubstr("install libavformat")));
+}
+
 class Libav : public testing::Test {
  protected:
   void SetUp() override {

@@ -68,11 +68,20 @@ struct FreesLibav {
   }
 };
 
+/// Returns the libraries that read the video `name`.
+const Libav& libav_for(const std::string& name) {
+  try {
+    return libav();
+  } catch (const Error& error) {
+    throw Error("data", concat(name, ": ", error.message()));
+  }
+}
+
 class LibavReader final : public VideoReader {
  public:
   LibavReader(const PictureBytes& bytes, const std::string& name)
       : VideoReader(name),
-        av_(libav()),
+        av_(libav_for(name)),
         input_{bytes},
         packet_(av_.packet_alloc()),
         frame_(av_.frame_alloc()),
