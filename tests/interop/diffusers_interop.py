@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 
 import interop
+import sampler_steps
 
 np, torch, transformers, diffusers = interop.need("numpy", "torch", "transformers", "diffusers")
 from safetensors.torch import load_file, save_file  # noqa: E402  (after need())
@@ -738,6 +739,7 @@ def control_nets():
     compare("our controlnet as a folder", diffusers.ControlNetModel.from_pretrained(out), out)
 
 
+sampler_steps.compare()
 parts()
 clips()
 clips_of_open_sora()
