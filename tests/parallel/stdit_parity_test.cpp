@@ -4,11 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
+#include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"
 #include "colossal/schedule/make.h"
+#include "colossal/train/engine.h"
+#include "support/noised_pictures.h"
 #include "support/parity.h"
 #include "support/thrown_message.h"
 #include "support/tolerance.h"
@@ -128,6 +133,35 @@ TEST(Stdit, EqualsSingleProcessIfRanksSwitchAxesInPipelinesAndReplicas) {
   c.zero = 0;
   c.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2};
   EXPECT_NO_THROW(check_parity(with_tensor(c, {})));
+}
+
+// A pair of blocks, 6 frames of two rows, and 6 places. Nothing else moves by all_to_all.
+TEST(Stdit, SwitchesTwiceAPairInEachPassAndAgainIfRecomputed) {
+  constexpr int kRanks = 3;
+  const models::ModelShape shape = tiny_stdit();
+  for (const bool recomputes : {false, true}) {
+    std::array<double, kRanks> forward{}, backward{};
+    comm::run_ranks(kRanks, [&](comm::World& world) {
+      run::Config config;
+      config.precision.mode = "fp64";
+      config.parallel.sequence = {.size = kRanks, .mode = "dsp"};
+      config.memory.recompute = recomputes ? "block" : "none";
+      config.training.batch_size = 2;
+      const train::NamedModel model{.shape = shape, .objective = prediction_objective(shape)};
+      const auto engine = train::initialize(world, config, model, at::kCPU);
+      set_random_weights(*engine);
+      world.traffic().reset();
+      engine->train_step(noised_pictures(shape, 2, 0));
+      const auto sent = [&](comm::Phase phase) {
+        return world.traffic().total("sequence", "all_to_all", phase).elements;
+      };
+      forward[static_cast<size_t>(world.rank())] = sent(comm::Phase::Forward);
+      backward[static_cast<size_t>(world.rank())] = sent(comm::Phase::Backward);
+    });
+    const double each = static_cast<double>((kRanks - 1) * 6 * 6 * shape.hidden) / kRanks;
+    EXPECT_EQ(std::accumulate(forward.begin(), forward.end(), 0.), 2 * each);
+    EXPECT_EQ(std::accumulate(backward.begin(), backward.end(), 0.), (recomputes ? 4 : 2) * each);
+  }
 }
 
 TEST(Stdit, RefusesMoreRanksThanPlaces) {
