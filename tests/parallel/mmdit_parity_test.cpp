@@ -2,6 +2,7 @@
 // sequence, under every layout against one process in fp64: losses, gradients, and weights after some steps. With
 // collectives off each case must fail with a ParityError, or it proves nothing. COLOSSAL_ALL_LAYOUTS=1 runs products of
 // layouts that a fast run leaves out.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/families/mmdit.h"
 #include "colossal/models/registry.h"
+#include "colossal/train/placed_model.h"
 #include "support/parity.h"
 #include "support/thrown_message.h"
 #include "support/tolerance.h"
@@ -111,6 +113,24 @@ TEST(Mmdit, HasNoAxesBetweenWhichRanksCouldSwitch) {
   config.sequence = {.size = 2, .mode = "dsp"};
   EXPECT_THAT(thrown_message([&] { distributed::check_attention_axes(config, tiny_open_sora(), "open-sora-2"); }),
               testing::HasSubstr("open-sora-2 attends over one sequence of text and video; use ring or ulysses"));
+}
+
+// The model is made for 2 x 4 patches, and the pictures have 3 x 5 or 1 x 3.
+TEST(Mmdit, ChecksThePatchesOfTheBatchBeforeRanksDivideThem) {
+  const auto refused = [](const distributed::ParallelConfig& config, int64_t height, int64_t width) {
+    const models::ModelShape shape = tiny_flux();
+    tensor::Batch batch;
+    batch.add("noised", {at::zeros({1, 4, height, width}),
+                         {tensor::Dim::Row, tensor::Dim::Other, tensor::Dim::Other, tensor::Dim::Other}});
+    return thrown_message([&] { train::check_sizes(config, shape, batch); });
+  };
+  distributed::ParallelConfig runs, parts;
+  runs.tensor = {.size = 2, .sequence = true};
+  parts.sequence = {.size = 4, .mode = "ring"};
+  EXPECT_EQ(refused(runs, 4, 8), "");
+  EXPECT_THAT(refused(runs, 6, 10), testing::HasSubstr("got 15"));
+  EXPECT_EQ(refused(parts, 6, 10), "");
+  EXPECT_THAT(refused(parts, 2, 6), testing::HasSubstr("got rows of 3"));
 }
 
 // A caption of as many words as patches is divided as the patches are.

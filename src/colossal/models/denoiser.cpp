@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -65,6 +66,15 @@ ops::PictureSize picture_size(const tensor::Batch& batch) {
           "noised must be [B, channels, height, width], or clips [B, channels, frames, height, width]: got ",
           noised.sizes());
   return {noised.size(-2), noised.size(-1)};
+}
+
+int64_t sequence_positions(const ModelShape& shape, const tensor::Batch& batch) {
+  const at::Tensor noised = batch.find("noised");
+  if (!noised.defined()) return std::max<int64_t>(1, shape.positions);
+  const ops::PictureSize size = picture_size(batch);
+  const int64_t patch = shape.part<DenoiserSizes>().patch,
+                places = ((size.height + patch - 1) / patch) * ((size.width + patch - 1) / patch);
+  return noised.dim() == 5 && !shape.part<AttentionAxes>().two ? noised.size(2) * places : places;
 }
 
 namespace {

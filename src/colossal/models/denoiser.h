@@ -75,6 +75,11 @@ tensor::Batch example_noised(const ModelShape& shape, int64_t rows);
 /// batch to batch, and from those of the shape. Errors ("data"): no such field; neither four nor five dimensions.
 ops::PictureSize picture_size(const tensor::Batch& batch);
 
+/// Returns how many tokens of a sample follow each other in one sequence: the patches of its picture, or of its clip; of
+/// a frame, if blocks attend over two axes in turn. Without the field `noised` they are the positions of the shape, at
+/// least 1. Errors: as picture_size().
+int64_t sequence_positions(const ModelShape& shape, const tensor::Batch& batch);
+
 /// Returns the prediction for the pictures or clips of a batch, of the sizes of `noised` but with `outputs` channels,
 /// from the end of the model. For pictures this is [B, patches, features of a patch], for clips [B, patches of a frame,
 /// frames, features of a patch]. Patches at the edges of sides that they do not divide are cut.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colossal/comm/simulated_world.h"
+#include "colossal/models/denoiser.h"
 
 namespace colossal::train {
 
@@ -14,7 +15,7 @@ void check_sizes(const distributed::ParallelConfig& parallel, const models::Mode
   distributed::check_experts(parallel, shape, name);
   distributed::check_attention_axes(parallel, shape, name);
   distributed::check_norm_groups(parallel, shape);
-  const int64_t tokens = example.has_tokens() ? example.tokens() : std::max<int64_t>(1, shape.positions);
+  const int64_t tokens = example.has_tokens() ? example.tokens() : models::sequence_positions(shape, example);
   parallel::check_sizes(parallel.tensor, shape.hidden, 0, tokens);
   parallel::check_sequence(parallel.sequence, tokens, parallel::sequence_parts(parallel.tensor));
 }
