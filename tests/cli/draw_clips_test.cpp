@@ -13,6 +13,8 @@
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/data/videos/video.h"
 #include "colossal/diffusion/clip_length.h"
+#include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/diffusion/told_captions.h"
 #include "colossal/serve/local_drawer.h"
 #include "support/clip_run.h"
 #include "support/temporary_folder.h"
@@ -206,6 +208,55 @@ TEST_F(DrawClips, RefusesWhatClipsCannotBe) {
     EXPECT_THAT(refused("x.mp4", prompt), HasSubstr("mp4"));
   }
   EXPECT_FALSE(std::filesystem::exists(folder() / "x.gif"));
+}
+
+TEST_F(DrawClips, RefusesFilesThatCannotBeWritten) {
+  const auto message = [&](const std::string& to, Words words) {
+    words.insert(words.end(), {"--prompt", "x"});
+    return refused(to, words);
+  };
+  test::write_clip_run(folder() / "odd", {"--model.patch=1", "--model.height=5", "--model.width=7"});
+  EXPECT_THAT(refused("x.mp4", {"--prompt", "x"}, "odd"),
+              HasSubstr("the sides of an .mp4 file must be even: got 7x5; set --size 8x6, or write .gif or .y4m"));
+  data::Picture picture{9, 7, std::vector<uint8_t>(3 * 9 * 7, 8)};
+  const std::string image = folder().write("odd.png", data::encode_png(picture));
+  EXPECT_THAT(refused("x.mp4", {"--prompt", "x", "--image", image}, "odd"), HasSubstr("got 9x7; set --size 10x8"));
+  EXPECT_THAT(message("z.webm", {}), HasSubstr("must be a .png, .gif, .y4m or .mp4 file, or a folder"));
+  EXPECT_THAT(message("z.webm", {}), HasSubstr("of the unknown ending .webm"));
+  EXPECT_THAT(message("z.jpg", {"--frames", "1"}), HasSubstr("of the unknown ending .jpg"));
+  EXPECT_FALSE(std::filesystem::exists(folder() / "z.webm"));
+  drawn("z.webm/", {"--frames", "1"});
+  drawn("z.webm", {"--frames", "1"});
+  drawn("Z.PNG", {"--frames", "1"});
+  EXPECT_TRUE(std::filesystem::is_regular_file(folder() / "Z.PNG"));
+  EXPECT_THAT(message("gone/x.png", {"--frames", "1"}), HasSubstr("gone/x.png"));
+  EXPECT_THAT(message("x.gif", {"--image", folder() / "none.png"}), HasSubstr("none.png"));
+  EXPECT_THAT(message("x.gif", {"--image", image, "--last", folder() / "none.png"}), HasSubstr("none.png"));
+}
+
+// Open-Sora tells a picture 120 frames a second, in training, too.
+TEST_F(DrawClips, TellsASingleFrameTheRateOfPictures) {
+  const auto bytes = [&](const std::string& name, const Words& words) {
+    drawn(name, words);
+    return read_file(folder() / name, kMaxBytes);
+  };
+  const std::string picture = bytes("single.png", {"--frames", "1"});
+  EXPECT_EQ(bytes("other.png", {"--frames", "1", "--fps", "8"}), picture);
+  EXPECT_NE(bytes("8.gif", {"--frames", "2", "--fps", "8"}), bytes("40.gif", {"--frames", "2", "--fps", "40"}));
+  test::write_clip_run(folder() / "one", {"--model.frames=1"});
+  const run::PipelineSource source = diffusion::find_pipeline(folder() / "one", run::built_in(), "draw");
+  comm::run_ranks(1, [&](comm::World& world) {
+    diffusion::PipelineParts parts(source, world, at::kCPU, {}, run::built_in());
+    const auto rate = [&](int64_t frames, double fps) {
+      return diffusion::read_captions(source, parts, {.prompt = "x", .is_guided = false, .fps = fps, .frames = frames})
+          .told.at("fps")
+          .item<double>();
+    };
+    EXPECT_EQ(rate(1, 8), run::kPictureRate);
+    EXPECT_EQ(rate(1, 0), run::kPictureRate);
+    EXPECT_EQ(rate(2, 8), 8);
+    EXPECT_EQ(rate(2, 0), diffusion::kDefaultRate);
+  });
 }
 
 TEST(DrawnPaths, RefuseClipsOfAModelOfPictures) {

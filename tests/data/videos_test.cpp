@@ -135,8 +135,25 @@ TEST(Rates, HaveWholeNumbersOrThoseOfTelevision) {
   const auto words = [](double fps) { return concat(rate_of(fps).frames, "/", rate_of(fps).seconds); };
   EXPECT_EQ(words(24), "24/1");
   EXPECT_EQ(words(29.97), "30000/1001");
-  EXPECT_EQ(words(12.5), "12500/1000");
-  EXPECT_EQ(words(24.01), "24010/1000");
+  EXPECT_EQ(words(23.976), "24000/1001");
+  EXPECT_EQ(words(12.5), "25/2");
+  EXPECT_EQ(words(24.01), "2401/100");
+  EXPECT_EQ(words(30000. / 4004), "7500/1001");
+  EXPECT_EQ(words(1 / 3.), "1/3");
+  EXPECT_EQ(words(1e-7), "1/65535");
+  const Rate odd = rate_of(17.123456789);
+  EXPECT_LE(std::max(odd.frames, odd.seconds), 65535);
+  EXPECT_NEAR(static_cast<double>(odd.frames) / static_cast<double>(odd.seconds), 17.123456789, 1e-7);
+}
+
+// 1/3 of a frame a second: 300 hundredths each, though 3 * 100 / (1 / 3.) is not 900 in all roundings.
+TEST(Rates, AreKeptByTheSumOfDelays) {
+  for (const double fps : {23.976, 24., 7., 0.3, 1 / 3., 49.9}) {
+    const std::string bytes = written("clip.gif", moving_star(4, 4, 40), fps);
+    const Rate rate = rate_of(fps);
+    EXPECT_NEAR(Opened(bytes).reader->seconds(), static_cast<double>(100 * 40 * rate.seconds / rate.frames) / 100, 1e-9)
+        << fps;
+  }
 }
 
 TEST(Gif, KeepsDrawnClipsBitForBit) {

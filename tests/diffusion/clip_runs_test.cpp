@@ -220,6 +220,9 @@ TEST_F(ClipRuns, RefuseKeysThatDoNotFit) {
               HasSubstr("[data] batch_sizes must be divisible by the replicas times the micro-batches, 2 x 1: got 3"));
   EXPECT_THAT(refused({path, "--data.frames=1,9"}),
               HasSubstr("empty bucket: no clip has 9 frames at 8 a second; the longest has 7"));
+  EXPECT_THAT(refused({"--vae.from=hunyuan-video-vae-tiny", "--model.channels=4", "--data.frames=1,6"}),
+              HasSubstr("[data] frames must be lengths that can be encoded: the autoencoder makes clips of 4 k + 1 "
+                        "frames: got 6; nearest: 5"));
   EXPECT_THAT(refused({"--data.mirror=true"}), HasSubstr("captions name directions"));
   EXPECT_THAT(refused({path, "--data.keep=1e-9"}), HasSubstr("keep must leave a batch in 1000 epochs at least"));
   EXPECT_THAT(refused({"--data.frames=1,3", "--training.cuda_graph=true"}), HasSubstr("one length"));
@@ -229,6 +232,26 @@ TEST_F(ClipRuns, RefuseKeysThatDoNotFit) {
               HasSubstr("remove data.fps"));
   const run::Config c = clip_config("one", {"--data.frames=1,3", "--data.batch_sizes=6,2"});
   EXPECT_EQ(c.training.batch_size, 2) << "6 frames each; of equal batches those of the longest clips count";
+}
+
+TEST_F(ClipRuns, DrawSamplesOfTheSizeAndLengthOfTheData) {
+  const run::Config c = clip_config(
+      "samples", {"--data.size=16,8", "--data.frames=1,2", "--training.sample_every=2", "--training.sample_tokens=9",
+                  "--training.steps=1", "--training.sample_prompt=a circle moves left"});
+  train(c, train::Start::Overwrite, 0, [&](train::Trainer& trainer, int) {
+    const std::vector<run::Sample> samples = trainer.samples({});
+    ASSERT_THAT(samples, SizeIs(1));
+    const data::PictureBytes bytes = data::bytes_of(samples[0].bytes);
+    const auto video = data::open_video(bytes, "sample");
+    EXPECT_EQ(video->size(), (data::PictureSize{16, 8}));
+    EXPECT_NEAR(video->seconds(), 2 / 8., 0.011);
+  });
+  const run::Config pictures = latent_config("pictures", {"--data.size=32,16", "--training.steps=1"});
+  train(pictures, train::Start::Overwrite, 0, [&](train::Trainer& trainer, int) {
+    const std::vector<run::Sample> samples = trainer.samples({});
+    ASSERT_THAT(samples, SizeIs(4));
+    EXPECT_EQ(data::decode_picture(samples[0].bytes, "sample").width, 32);
+  });
 }
 
 // A batch of shorter clips has fewer tokens and operations.

@@ -25,12 +25,14 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/diffusion/clip_length.h"
 #include "colossal/diffusion/decoded_clip.h"
 #include "colossal/diffusion/draw_options.h"
 #include "colossal/diffusion/drawer.h"
+#include "colossal/diffusion/given_picture.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/memory/host_memory.h"
@@ -150,6 +152,13 @@ class PictureFiles {
   int64_t written_ = 0;
 };
 
+/// Makes the folder of --to on rank 0. Its error is thrown on all ranks.
+void make_folder(const DrawRequest& r, comm::Mesh& mesh) {
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    if (mesh.world().rank() == 0 && !names_drawn_file(r.to)) create_folder(r.to);
+  });
+}
+
 /// Writes the latents of a drawing that could not be decoded, and says how to go on.
 [[noreturn]] void keep_latents(const DrawRequest& r, const diffusion::DrawOptions& options,
                                const diffusion::DecodingFailed& failure) {
@@ -182,7 +191,11 @@ int decode(const DrawRequest& r, const run::Program& known) {
           r.to, "; leave out its ending");
   require(is_clip == (source.sizes.frames > 0), "draw", "the latents must be what the model draws: got ",
           latents.sizes(), "; name with --from the model that drew them");
-  if (is_clip) source.sizes.frames = latents.size(2);  // the length if --frames is left out
+  if (is_clip) {  // the length and the size, if --frames and --size are left out
+    source.sizes.frames = latents.size(2);
+    source.sizes.height = latents.size(3);
+    source.sizes.width = latents.size(4);
+  }
   const diffusion::ClipLength length = diffusion::clip_length(source, r.options.frames);
   require(!is_clip || length.latents == latents.size(2), "draw", "the latents of ", length.frames, " frames must be ",
           length.latents, " frames: got ", latents.sizes(), "; set --frames as in the command that wrote them");
@@ -196,7 +209,7 @@ int decode(const DrawRequest& r, const run::Program& known) {
       {{.dtype = loading.dtype, .uses_average = loading.uses_average}, loading.memory.has_tiers()}, known);
   comm::Mesh mesh(*world, r.model.layout.axes());
   const bool speaks = world->rank() == 0;
-  if (!is_file && speaks) create_folder(r.to);
+  make_folder(r, mesh);
   const std::string note = r.options.tiles ? parts.note_of_tiles({latents.size(-2), latents.size(-1)}) : "";
   PictureFiles files(r);
   for (int64_t i = 0; i < latents.size(0); ++i) {
@@ -212,11 +225,13 @@ int decode(const DrawRequest& r, const run::Program& known) {
       continue;
     }
     const at::Tensor pixels = parts.pixels(latents.narrow(0, i, 1), r.options.tiles, &mesh.all())[0];
-    if (speaks)
+    comm::agree(mesh.all(), at::kCPU, [&] {
+      if (!speaks) return;
       files.write({.png = data::encode_png(diffusion::picture_of(pixels)),
                    .seed = i,
                    .seconds = watch.seconds(),
                    .note = note});
+    });
   }
   return 0;
 }
@@ -261,6 +276,12 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
   app.add_option("--cluster", r.cluster, "with --plan: hardware, as for `colossal plan`; default: this");
 }
 
+/// Checks that the pictures of the options are there, before a model is loaded.
+void check_pictures(const diffusion::DrawOptions& options) {
+  for (const std::string& path : {options.image, options.last, options.mask, options.control_image})
+    if (!path.empty()) diffusion::size_of_given_picture(path, 1);
+}
+
 /// The drawings of a command and what they need, the same on all ranks.
 struct DrawWork {
   std::vector<DrawTask> tasks;
@@ -281,10 +302,8 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
   loading.control = work.control;
   const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, own, r.model.layout, &known);
   const bool speaks = world->rank() == 0;
-  if (speaks) {
-    print_notices(loaded.model);
-    if (!names_drawn_file(r.to)) create_folder(r.to);
-  }
+  if (speaks) print_notices(loaded.model);
+  make_folder(r, mesh);
   PictureFiles files(r);
   const at::Device device = loaded.model.model->parameters().options().device;
   diffusion::PipelineParts parts(
@@ -327,6 +346,7 @@ int draw(const Arguments& arguments, const run::Program* program) {
   }
   if (r.plans) return draw_plan(r.model, r.guidance_ranks, r.options, r.other, r.cluster, r.as_json, program);
   if (r.to.empty()) throw UsageError("colossal draw: --to is required");
+  check_drawn_name(r.to);
   if (!r.cluster.empty()) throw UsageError("colossal draw: --cluster has no effect without --plan");
   const run::Program known = program ? *program : run::built_in();
   if (!r.decode.empty()) {
@@ -349,6 +369,7 @@ int draw(const Arguments& arguments, const run::Program* program) {
   work.given = read_given(r.latents);
   for (const DrawTask& task : work.tasks) {
     diffusion::Drawer::check(work.source, task.options, work.given);
+    check_pictures(task.options);
     check_drawn_path(r.to, work.source, task.options);
     run::check_guidance_ranks(r.guidance_ranks, diffusion::parts_of_drawing(work.source, task.options).guidance);
   }

@@ -1,9 +1,13 @@
 #include "colossal/cli/draw_clips.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/file_name.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/machine.h"
@@ -11,22 +15,52 @@
 #include "colossal/cli/approximate_drawing.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/data/pictures/buckets.h"
 #include "colossal/diffusion/clip_length.h"
 #include "colossal/diffusion/drawer.h"
+#include "colossal/diffusion/given_picture.h"
 #include "colossal/diffusion/told_captions.h"
 
 namespace colossal::cli {
 namespace {
 
-constexpr const char *kPng = ".png", *kGif = ".gif";
+constexpr const char *kPng = ".png", *kGif = ".gif", *kMp4 = ".mp4";
 
-bool is_png(const std::string& path) { return path.ends_with(kPng); }
+bool is_png(const std::string& path) { return has_ending(path, kPng); }
 
 double rate_of_clip(const diffusion::DrawOptions& options) {
   return options.fps > 0 ? options.fps : diffusion::kDefaultRate;
 }
 
+/// Returns the size of the frames in pixels: that of the given image, if there is no --size.
+ops::PictureSize size_of_frames(const run::PipelineSource& source, const diffusion::DrawOptions& options,
+                                const ops::PictureSize& cells) {
+  if (options.image.empty() || !options.size.empty())
+    return {cells.height * source.factor, cells.width * source.factor};
+  return diffusion::size_of_given_picture(options.image, source.factor * source.sizes.side);
+}
+
+/// Refuses sides that MP4 does not have, with the nearest even ones that the model draws.
+void check_even_sides(const ops::PictureSize& size, int64_t grid) {
+  const int64_t even = std::lcm<int64_t>(2, grid);
+  require(size.width % 2 == 0 && size.height % 2 == 0, "draw", "the sides of an .mp4 file must be even: got ",
+          size.width, "x", size.height, "; set --size ", data::nearest_multiple(size.width, even), "x",
+          data::nearest_multiple(size.height, even), ", or write .gif or .y4m");
+}
+
 }  // namespace
+
+void check_drawn_name(const std::string& to) {
+  const std::string ending = std::filesystem::path(to).extension();
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const bool is_like_file =
+      ending.size() > 1 && is_letter(ending[1]) &&
+      std::all_of(ending.begin() + 1, ending.end(), [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+  std::error_code ignored;
+  require(!is_like_file || names_drawn_file(to) || std::filesystem::is_directory(to, ignored), "draw",
+          "--to must be a .png, .gif, .y4m or .mp4 file, or a folder: got ", to, ", of the unknown ending ", ending,
+          "; write a folder of that name as ", to, "/");
+}
 
 bool names_drawn_file(const std::string& to) { return is_png(to) || data::has_clip_ending(to); }
 
@@ -41,14 +75,15 @@ void check_drawn_path(const std::string& to, const run::PipelineSource& source, 
   const int64_t frames = parts.length.frames;
   require(frames > 0 || !data::has_clip_ending(to), "draw", "--to must be a .png file or a folder for pictures: got ",
           to, "; a model of clips writes .gif, .y4m and .mp4");
-  if (frames == 0 || (frames == 1 && is_png(to))) return;
+  if (frames == 0 || (frames == 1 && is_png(to))) {
+    if (is_png(to)) AtomicFile probe(to);  // without commit() nothing is left of it
+    return;
+  }
   require(!is_png(to), "draw", "--to must be a .gif, .y4m or .mp4 file, or a folder, for a clip of ", frames,
           " frames: got ", to, "; name it .gif");
-  // The sides are those of a picture of the user, if --image has no --size, and then unknown here.
-  const bool is_sized = options.image.empty() || !options.size.empty();
-  const data::ClipFormat format{.width = is_sized ? parts.cells.width * source.factor : 2,
-                                .height = is_sized ? parts.cells.height * source.factor : 2,
-                                .fps = rate_of_clip(options)};
+  const ops::PictureSize size = size_of_frames(source, options, parts.cells);
+  if (has_ending(to, kMp4)) check_even_sides(size, source.factor * source.sizes.side);
+  const data::ClipFormat format{.width = size.width, .height = size.height, .fps = rate_of_clip(options)};
   if (data::has_clip_ending(to))
     data::ClipWriter(to, format);  // without finish() nothing is left of it
   else

@@ -19,15 +19,21 @@
 
 namespace colossal::cli {
 
-/// Returns true if the path of --to names one file, by its ending: .png, .gif, .y4m or .mp4. Others are folders.
+/// Checks that the path of --to is one of a file that can be written, or of a folder: one that is there, ends with a
+/// slash, or has no ending of letters and digits. Errors ("draw"): another ending, such as .webm or .jpg.
+void check_drawn_name(const std::string& to);
+
+/// Returns true if the path of --to names one file, by its ending: .png, .gif, .y4m or .mp4 in any case. Others are
+/// folders.
 bool names_drawn_file(const std::string& to);
 
 /// Returns the path of a drawing in a folder: its number in this command in four digits or more, its seed and `ending`.
 std::string numbered_path(const std::string& folder, int64_t number, int64_t seed, const char* ending);
 
 /// Checks that what these options draw can be written to `to`.
-/// Errors ("draw"): a clip of several frames to .png; a picture to a file of clips. ("data"): those of ClipWriter, such
-/// as a rate that a GIF does not have, or .mp4 in a build without libav.
+/// Errors ("draw"): a clip of several frames to .png; a picture to a file of clips; .mp4 with odd sides, with the
+/// nearest even ones. ("data"): those of ClipWriter, such as a rate that a GIF does not have, or .mp4 in a build without
+/// libav; an image whose header cannot be read. ("file"): the file cannot be written there.
 void check_drawn_path(const std::string& to, const run::PipelineSource& source, const diffusion::DrawOptions& options);
 
 /// Returns the flags --frames and --fps of these options, each with a space before it; empty = neither is set.

@@ -23,6 +23,13 @@ void decode_together(comm::Mesh& mesh, const ClipToDecode& what, const std::func
   if (failed) throw DecodingFailed(failed->message(), what.clip, what.seed);
 }
 
+/// Runs `work` on rank 0. Its error is thrown on all ranks, because the others go on to a collective.
+void on_first_rank(comm::Mesh& mesh, const std::function<void()>& work) {
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    if (mesh.world().rank() == 0) work();
+  });
+}
+
 /// Decodes with an autoencoder of clips, on rank 0.
 void decode_in_time(const PipelineParts& parts, comm::Mesh& mesh, const ClipToDecode& what,
                     const std::function<void(const data::Picture&)>& take) {
@@ -42,7 +49,9 @@ void decode_in_time(const PipelineParts& parts, comm::Mesh& mesh, const ClipToDe
   try {
     decode_together(mesh, what, work);
   } catch (const DecodingFailed&) {
-    if (of_take) std::rethrow_exception(of_take);
+    on_first_rank(mesh, [&] {
+      if (of_take) std::rethrow_exception(of_take);
+    });
     throw;
   }
 }
@@ -55,7 +64,7 @@ void decode_clip(const PipelineParts& parts, comm::Mesh& mesh, const ClipToDecod
   for (const at::Tensor& frame : what.clip.unbind(2)) {
     at::Tensor pixels;
     decode_together(mesh, what, [&] { pixels = parts.pixels(frame, what.in_tiles, &mesh.all()); });
-    if (mesh.world().rank() == 0) take(picture_of(pixels[0]));
+    on_first_rank(mesh, [&] { take(picture_of(pixels[0])); });
   }
 }
 

@@ -25,7 +25,7 @@ struct ClipToDecode {
 /// Communication: an autoencoder of pictures decodes frame by frame, whose rows all ranks of the mesh share
 ///                (PipelineParts::pixels()). One of clips decodes on rank 0. Then all ranks agree on errors. All of
 ///                them must call it with the same clip.
-/// Errors: DecodingFailed, on all ranks; those of `take`, on rank 0.
+/// Errors, on all ranks: DecodingFailed; those of `take`.
 void decode_clip(const PipelineParts& parts, comm::Mesh& mesh, const ClipToDecode& what,
                  const std::function<void(const data::Picture&)>& take);
 

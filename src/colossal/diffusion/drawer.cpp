@@ -156,7 +156,8 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
                                       .negative = options.negative,
                                       .clip_skip = options.clip_skip,
                                       .is_guided = run::has_second_pass(source_, guidance_of(source_, options)),
-                                      .fps = options.fps});
+                                      .fps = options.fps,
+                                      .frames = request.length.frames});
   if (request.length.frames > 0)
     read_frames(options, request);
   else
@@ -227,17 +228,18 @@ void Drawer::draw(const DrawOptions& options, const GivenPictures& given,
     const Stopwatch watch;
     const at::Tensor pictures = drawn_by_all(request, first, count);
     const double seconds = watch.seconds() / static_cast<double>(count);
-    if (mesh_.world().rank() != 0) continue;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t seed = options.seed + first + i;
-      take({.png =
-                data::encode_png(picture_of(pictures[i]), {{"parameters", parameters_of(options, seed, pictures[i])}}),
-            .seed = seed,
-            .sampler = sampler,
-            .steps = options.steps,
-            .seconds = seconds,
-            .note = note});
-    }
+    comm::agree(mesh_.all(), at::kCPU, [&] {  // a full disk of rank 0 must end the others, too
+      for (int64_t i = 0; i < count && mesh_.world().rank() == 0; ++i) {
+        const int64_t seed = options.seed + first + i;
+        take({.png = data::encode_png(picture_of(pictures[i]),
+                                      {{"parameters", parameters_of(options, seed, pictures[i])}}),
+              .seed = seed,
+              .sampler = sampler,
+              .steps = options.steps,
+              .seconds = seconds,
+              .note = note});
+      }
+    });
   }
 }
 

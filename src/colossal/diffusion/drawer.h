@@ -58,7 +58,8 @@ class Drawer {
   /// Communication: that of draw() in each step; then one all_gather of the latents and one of the pixels over "data".
   ///                Ranks of a replica share the rows of its pictures in the autoencoder, and all ranks share them if
   ///                there are fewer pictures than replicas (models/autoencoder_kl_rows.h). All ranks call it.
-  /// Errors: those of check(), read_given_picture(), decode_clip() and of the parts; DecodingFailed, on all ranks.
+  /// Errors: those of check(), read_given_picture(), decode_clip() and of the parts; on all ranks DecodingFailed and
+  ///         those of `take`.
   void draw(const DrawOptions& options, const GivenPictures& given,
             const std::function<void(const DrawnPicture&)>& take);
 

@@ -6,8 +6,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/input_file.h"
 #include "colossal/data/pictures/buckets.h"
 #include "colossal/data/pictures/picture.h"
+#include "colossal/data/pictures/picture_header.h"
 
 namespace colossal::diffusion {
 namespace {
@@ -38,6 +40,12 @@ at::Tensor resampled(const data::Picture& picture, const ops::PictureSize& size)
 }
 
 }  // namespace
+
+ops::PictureSize size_of_given_picture(const std::string& image, int64_t grid) {
+  const auto file = InputFile::open(image);
+  const data::PictureHeader header = data::read_picture_header(data::bytes_of(*file), image);
+  return {data::nearest_multiple(header.upright_height(), grid), data::nearest_multiple(header.upright_width(), grid)};
+}
 
 GivenPicture read_given_picture(const std::string& image, const std::string& mask, ops::PictureSize size,
                                 int64_t grid) {

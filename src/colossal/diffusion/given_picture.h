@@ -17,6 +17,10 @@ struct GivenPicture {
   at::Tensor mask{};        ///< [1, 1, H, W] of 0 and 1 = painted anew; undefined = no mask
 };
 
+/// Returns the size at which a picture is read that has none given: its own, on the grid. It reads the header alone.
+/// Errors: those of read_file() and data::read_picture_header().
+ops::PictureSize size_of_given_picture(const std::string& image, int64_t grid);
+
 /// Reads a picture and its mask; `mask` may be empty. The picture is cut to the ratio of `size` around its middle, and
 /// resampled; zeros = its own size, with sides that are the nearest multiples of `grid` pixels. A pixel is painted anew
 /// where the mask is at least half white.

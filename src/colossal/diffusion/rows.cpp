@@ -36,14 +36,18 @@ namespace {
 
 constexpr int64_t kSamples = 4, kSteps = 25;
 
-/// Returns the pipeline with which a run draws samples, without a text encoder that the model has within; nothing if it
-/// draws none.
+/// Returns the pipeline with which a run draws samples, of their size, without a text encoder that the model has within;
+/// nothing if it draws none.
 std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
   if (objective == nullptr || trainer.config().training.sample_tokens == 0) return std::nullopt;
   run::PipelineSource source = objective->pipeline();
   if (source.reads_text() && trainer.config().training.sample_prompt.empty()) return std::nullopt;
   if (objective->trains_text_encoder()) source.captions.front().encoder.clear();
+  // Samples have the size of the data, which may differ from that of the model.
+  const data::PictureSize size = run::size_of_pictures(objective->data_keys(), source);
+  source.sizes.height = size.height / source.factor;
+  source.sizes.width = size.width / source.factor;
   return source;
 }
 
@@ -107,6 +111,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
     };
     Drawing drawing{.told = repeated(told),
                     .untold = repeated(untold),
+                    .size = {source.sizes.height, source.sizes.width},
                     .guidance = source.keys.guidance,
                     .factor = source.factor,
                     .stop_requested = [&trainer] { return trainer.stops(); }};

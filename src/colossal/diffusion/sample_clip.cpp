@@ -19,13 +19,17 @@ run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source
                         const ClipToSample& what) {
   const double guidance = source.keys.guidance, rate = what.fps > 0 ? what.fps : kDefaultRate;
   const ClipLength length = clip_length(source, what.frames);
-  const ToldCaptions captions = read_captions(
-      source, parts, {.prompt = what.prompt, .is_guided = run::has_second_pass(source, guidance), .fps = rate});
+  const ToldCaptions captions = read_captions(source, parts,
+                                              {.prompt = what.prompt,
+                                               .is_guided = run::has_second_pass(source, guidance),
+                                               .fps = rate,
+                                               .frames = length.frames});
   const noise::SamplerPlan plan = run::plan_of(source, {.steps = what.steps, .frames = length.latents});
   const at::Tensor clip = draw(engine.distributed(), plan,
                                {.told = captions.told,
                                 .untold = captions.untold,
                                 .seeds = {what.seed},
+                                .size = {source.sizes.height, source.sizes.width},
                                 .frames = length.latents,
                                 .guidance = guidance,
                                 .stop_requested = what.stops});

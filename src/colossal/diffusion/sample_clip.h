@@ -26,8 +26,8 @@ struct ClipToSample {
   int64_t frames = 0;             ///< 0 = those for which the model is made
 };
 
-/// Draws a clip with the model of a run that learns clips, of the size for which it is made, and returns it as a GIF:
-/// its bytes on rank 0, none on others. Requires: the pipeline reads text.
+/// Draws a clip with the model of a run that learns clips, of the size of source.sizes, and returns it as a GIF: its
+/// bytes on rank 0, none on others. Requires: the pipeline reads text.
 /// Communication: that of draw() and decode_clip(); all ranks must call it. Errors: those of clip_length(),
 /// draw() and decode_clip().
 run::Sample sample_clip(train::Engine& engine, const run::PipelineSource& source, PipelineParts& parts,

@@ -12,9 +12,10 @@ ToldCaptions read_captions(const run::PipelineSource& source, PipelineParts& par
   const models::DenoiserSizes& sizes = source.sizes;
   ToldCaptions read;
   read.told = parts.told(captions.prompt, captions.clip_skip);
-  if (sizes.reads_rate)
-    read.told.add(models::kRate,
-                  models::condition_field(at::full({1}, captions.fps > 0 ? captions.fps : kDefaultRate, at::kFloat)));
+  if (sizes.reads_rate) {
+    const double rate = captions.frames == 1 ? run::kPictureRate : captions.fps > 0 ? captions.fps : kDefaultRate;
+    read.told.add(models::kRate, models::condition_field(at::full({1}, rate, at::kFloat)));
+  }
   const auto untold_as = [](const tensor::Batch& told, int64_t is_untold) {
     return told.with("untold", {at::full({1}, is_untold, at::kLong), {Dim::Row}});
   };

@@ -20,6 +20,7 @@ struct CaptionsToRead {
   int64_t clip_skip = 0;             ///< last blocks of the text encoder that are left out
   bool is_guided = true;             ///< false = nothing is read for guidance to lead away from
   double fps = 0;                    ///< of a clip; 0 = kDefaultRate
+  int64_t frames = 0;                ///< of a clip; a single one is told run::kPictureRate, as in training
 };
 
 /// The fields of Drawing with these names, in one row each.

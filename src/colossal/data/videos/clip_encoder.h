@@ -36,8 +36,9 @@ struct Rate {
   int64_t frames = 0, seconds = 1;
 };
 
-/// Returns the fraction of a rate. It is exact for whole numbers and for those times 1000/1001 (NTSC), and otherwise
-/// rounded to thousandths.
+/// Returns the fraction of a rate. It is exact for whole numbers, for those times 1000/1001 (NTSC: 23.976 is 24000/1001)
+/// and for fractions of small numbers, such as 12.5 and 0.3333333333. Others are the nearest of its continued fraction
+/// whose numbers fit 16 bits.
 Rate rate_of(double fps);
 
 /// The most frames a second of a GIF: programs show images of less than 2 hundredths of a second for 10.

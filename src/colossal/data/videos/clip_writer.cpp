@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
@@ -28,12 +29,26 @@ const ClipKind* kind_of_clip(std::string_view path) {
 bool has_clip_ending(std::string_view path) { return kind_of_clip(path) != nullptr; }
 
 Rate rate_of(double fps) {
+  constexpr int64_t kMost = 65535;  // of both numbers, which MPEG-4 can store
+  constexpr double kExact = 1e-9;
   for (const Rate& unit : {Rate{1, 1}, Rate{1000, 1001}}) {
     const double frames = std::round(fps * static_cast<double>(unit.seconds) / static_cast<double>(unit.frames));
     const Rate rate{static_cast<int64_t>(frames) * unit.frames, unit.seconds};
     if (std::abs(static_cast<double>(rate.frames) / static_cast<double>(rate.seconds) - fps) < 1e-5 * fps) return rate;
   }
-  return {std::max<int64_t>(1, std::llround(fps * 1000)), 1000};
+  // The continued fraction of the rate. Each of its steps is nearer than the one before.
+  Rate before{1, 0}, rate{static_cast<int64_t>(fps), 1};
+  double rest = fps - std::floor(fps);
+  while (std::abs(static_cast<double>(rate.frames) / static_cast<double>(rate.seconds) - fps) > kExact * fps) {
+    const double term = std::floor(1 / rest);
+    if (!(term <= static_cast<double>(kMost))) break;
+    const auto times = static_cast<int64_t>(term);
+    const Rate next{times * rate.frames + before.frames, times * rate.seconds + before.seconds};
+    if (std::max(next.frames, next.seconds) > kMost) break;
+    before = std::exchange(rate, next);
+    rest = 1 / rest - term;
+  }
+  return rate.frames > 0 ? rate : Rate{1, std::llround(std::clamp(1 / fps, 1.0, static_cast<double>(kMost)))};
 }
 
 ClipWriter::ClipWriter(const std::string& path, const ClipFormat& format) : path_(path), format_(format), file_(path) {

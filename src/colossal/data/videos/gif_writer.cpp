@@ -1,6 +1,5 @@
 #include <gif_lib.h>
 
-#include <cmath>
 #include <exception>
 #include <memory>
 #include <string>
@@ -50,11 +49,12 @@ struct ClosesGif {
 
 class GifEncoder final : public ClipEncoder {
  public:
-  GifEncoder(const ClipFormat& format, ByteSink sink) : format_(format), output_{std::move(sink)} {
+  GifEncoder(const ClipFormat& format, ByteSink sink) : output_{std::move(sink)} {
     require(format.fps <= kMostGifRate, "data", "a GIF must have at most ", kMostGifRate, " frames a second: got ",
             format.fps, "; write .y4m or .mp4");
     require(format.fps >= kLeastGifRate, "data", "a GIF must have at least ", kLeastGifRate, " frames a second: got ",
             format.fps);
+    rate_ = rate_of(format.fps);
     int code = 0;
     gif_.reset(EGifOpen(&output_, write_gif_bytes, &code));
     require(gif_ != nullptr, "data", "no memory for a GIF");
@@ -71,9 +71,7 @@ class GifEncoder final : public ClipEncoder {
   void add(const Picture& frame) override {
     PalettePicture few = with_palette(frame);
     // The ends are rounded down, so that a frame is on the screen at the time that is its own by the rate.
-    const auto end = [&](int64_t frames) {
-      return static_cast<int64_t>(std::floor(100 * static_cast<double>(frames) / format_.fps));
-    };
+    const auto end = [&](int64_t frames) { return 100 * frames * rate_.seconds / rate_.frames; };
     const GraphicsControlBlock control{.DisposalMode = DISPOSE_DO_NOT,
                                        .UserInputFlag = false,
                                        .DelayTime = static_cast<int>(end(frames_ + 1) - end(frames_)),
@@ -102,7 +100,7 @@ class GifEncoder final : public ClipEncoder {
     require(done == GIF_OK, "data", "a GIF cannot be written: ", GifErrorString(gif_->Error));
   }
 
-  ClipFormat format_;
+  Rate rate_;
   GifOutput output_;
   std::unique_ptr<GifFileType, ClosesGif> gif_;
   int64_t frames_ = 0;

@@ -70,7 +70,11 @@ void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline) 
           "remove data.mirror");
   require(keys.prior.empty(), "data", "clips have no prior: got ", keys.prior, "; remove data.prior");
   const models::AutoencoderSizes vae = autoencoder_sizes(pipeline);
-  for (const int64_t frames : keys.frames) models::latent_frames(vae, frames);
+  for (const int64_t frames : keys.frames) try {
+      models::latent_frames(vae, frames);
+    } catch (const Error& error) {
+      throw Error("data", concat("frames must be lengths that can be encoded: ", error.message()));
+    }
 }
 
 data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSource& pipeline,

@@ -27,7 +27,7 @@ namespace colossal::run {
 models::AutoencoderSizes autoencoder_sizes(const PipelineSource& pipeline);
 
 /// Checks the keys of [data] that belong to clips. Errors ("data"): any of them for a model of pictures; mirror or
-/// prior for one of clips; those of models::latent_frames().
+/// prior for one of clips; frames that models::latent_frames() refuses, with the nearest.
 void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 /// Returns the lengths of the clips of a run with all their lists; those of the model, if data.frames is empty.
