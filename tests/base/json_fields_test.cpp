@@ -319,6 +319,24 @@ TEST(JsonFields, ReadsTomlOfTheSameStruct) {
   EXPECT_EQ(refused("sinks = -2"), "[config] x.toml:1: `sinks` must be at least 0 (tokens): got -2");
 }
 
+TEST(StoredJson, ReadsNumbersThatStandForWords) {
+  struct Shift {
+    std::string shift = "auto";
+    void fields(Fields& f) { f.number_or_word("shift", shift, {"auto"}, "", 0); }
+  };
+  for (const char* text : {"auto", "2", "0.25"})
+    EXPECT_EQ(read_stored<Shift>(to_json_object(Shift{text}), "test").shift, text);
+  EXPECT_EQ(read_stored<Shift>(nlohmann::json{{"shift", 1.5}}, "test").shift, "1.5");
+  for (const char* text : {"-1", "2x", "", "inf", "nan"}) {
+    try {
+      read_stored<Shift>(nlohmann::json{{"shift", text}}, "test");
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message(), concat("shift must be one of auto, or a number: got \"", text, "\""));
+    }
+  }
+}
+
 TEST(JsonFields, DescribesTheFields) {
   const auto keys = describe_config(Options());
   const auto of = [&](const std::string& name) {

@@ -234,6 +234,47 @@ TEST_F(DrawClips, RefusesFilesThatCannotBeWritten) {
   EXPECT_THAT(message("x.gif", {"--image", image, "--last", folder() / "none.png"}), HasSubstr("none.png"));
 }
 
+// The parts are written beside the published weights, so nothing of the run is needed.
+TEST_F(DrawClips, DrawsTheSameFromAnExport) {
+  const auto bytes = [&](const std::string& to, const std::string& from, const Words& words = {}) {
+    drawn(to, words, from);
+    return read_file(folder() / to, kMaxBytes);
+  };
+  const auto exported = [&](const std::string& from, const std::string& to) {
+    const Outcome outcome = run_command("export", {"--from", folder() / from, "--to", folder() / to});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  };
+  const Words latents{"--model.channels=4", "--model.height=4", "--model.width=6", "--diffusion.guidance=2",
+                      "--training.seed=5"};
+  test::write_clip_run(folder() / "pixel-run", {"--diffusion.shift=2", "--precision.mode=fp32"});
+  for (const char* vae : {"open-sora-vae-tiny", "autoencoder-kl-tiny"}) {
+    Words flags = latents;
+    flags.insert(flags.end(), {concat("--vae.from=", vae), "--precision.mode=fp32"});
+    test::write_clip_run(folder() / vae, flags);
+  }
+  for (const std::string from : {"pixel-run", "open-sora-vae-tiny", "autoencoder-kl-tiny"}) {
+    const std::string to = from + "-out", again = from + "-again";
+    exported(from, to);
+    exported(to, again);
+    const std::string want = bytes(from + ".y4m", from);
+    EXPECT_TRUE(bytes(to + ".y4m", to) == want) << from;
+    EXPECT_TRUE(bytes(again + ".y4m", again) == want) << from;
+    EXPECT_TRUE(bytes("parts.y4m", to,
+                      {"--vae", from == "pixel-run" ? "none" : from, "--text-encoder", "clip-text-tiny"}) == want)
+        << "the same parts again";
+  }
+  const std::string out = folder() / "open-sora-vae-tiny-out";
+  drawn("other.gif", {"--vae", out, "--text-encoder", out}, "autoencoder-kl-tiny");
+  std::filesystem::remove_all(out + "/vae");
+  EXPECT_THAT(refused("x.gif", {"--prompt", "x"}, "open-sora-vae-tiny-out"),
+              HasSubstr("must have the folder vae, because its colossal_pipeline.json names that part"));
+  write_file(out + "/colossal_pipeline.json", "{\"frames\": \"x\"}");
+  EXPECT_THAT(refused("x.gif", {"--prompt", "x"}, "open-sora-vae-tiny-out"),
+              HasSubstr("colossal_pipeline.json: frames"));
+  write_file(out + "/colossal_pipeline.json", "damaged");
+  EXPECT_THAT(refused("x.gif", {"--prompt", "x"}, "open-sora-vae-tiny-out"), HasSubstr("colossal_pipeline.json"));
+}
+
 // Open-Sora tells a picture 120 frames a second, in training, too.
 TEST_F(DrawClips, TellsASingleFrameTheRateOfPictures) {
   const auto bytes = [&](const std::string& name, const Words& words) {

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <set>
 #include <thread>
 
+#include "colossal/base/checksum.h"
 #include "colossal/base/file.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/models/caption_parts.h"
@@ -158,6 +160,32 @@ class Pictures : public testing::Test {
   DrawnDataKeys keys_;
 };
 using data::PictureSize;
+
+// A stamp that is known stands for the content of its file, which is then not read.
+TEST_F(Pictures, AreReadOnceWhileTheirFilesStay) {
+  const test::TemporaryFolder stored;
+  const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  const auto age = [&](const std::string& name) { std::filesystem::last_write_time(folder_ / name, hour_ago); };
+  for (int i = 0; i < 3; ++i) write(concat(i), 8, 8, static_cast<uint8_t>(50 * i));
+  keys_.latents = stored / "latents";
+  const std::string path = stored / "latents/checksums.jsonl", first = open().at(0).content;
+  EXPECT_FALSE(std::filesystem::exists(path)) << "changed just now: they may change again at the same time";
+  for (const char* name : {"0.png", "1.png", "2.png"}) age(name);
+  const DrawnPictures pictures = open();
+  EXPECT_EQ(pictures.at(0).content, first);
+  std::string lines = read_file(path, 1 << 20);
+  lines.replace(lines.find(first), first.size(), "of-the-store");
+  write_file(path, lines + "damaged\n[1]\n");
+  EXPECT_EQ(open().at(0).content, "of-the-store");
+  write("0", 8, 8, 7);  // as many bytes, at the same time
+  age("0.png");
+  const DrawnPictures changed = open();
+  EXPECT_NE(changed.at(0).content, first);
+  EXPECT_EQ(changed.at(0).content, file_checksum(folder_ / "0.png"));
+  EXPECT_EQ(changed.at(1).content, pictures.at(1).content);
+  keys_.latents = "none";
+  EXPECT_EQ(open().at(0).content, "") << "nothing is stored by it";
+}
 
 TEST_F(Pictures, StayOutByTheirNames) {
   for (int i = 0; i < 60; ++i) write(concat("picture-", i), 8, 8, static_cast<uint8_t>(i));

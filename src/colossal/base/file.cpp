@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -181,6 +182,16 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
             " bytes");
   });
   return text;
+}
+
+std::string file_stamp(const std::string& path) {
+  constexpr int64_t kCoarsest = 2;  // seconds; of FAT
+  struct stat found{};
+  timespec now{};
+  if (::stat(path.c_str(), &found) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return "";
+  if (found.st_mtim.tv_sec + kCoarsest >= now.tv_sec && found.st_mtim.tv_sec <= now.tv_sec + kCoarsest) return "";
+  return concat(found.st_size, " ", found.st_mtim.tv_sec, ".", found.st_mtim.tv_nsec, " ", found.st_ctim.tv_sec, ".",
+                found.st_ctim.tv_nsec, " ", found.st_dev, ".", found.st_ino);
 }
 
 void sync_folder(const std::string& path) {

@@ -46,6 +46,12 @@ void copy_file(const std::string& from, const std::string& to);
 /// Returns the content of a file. Errors ("file"): it is missing, unreadable, a folder, or larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
+/// Returns the size, the times of the last changes of content and of the entry, and the number of a file in its file
+/// system, as text: another one after its content was changed, although a program may set back the time of content.
+/// Empty = the file cannot be looked up, or its content was changed in the last two seconds, so that a further change
+/// might have the same times.
+std::string file_stamp(const std::string& path);
+
 /// Flushes the entries of a folder (created, renamed and removed names) to the disk. Errors ("file"): it cannot be
 /// opened or flushed.
 void sync_folder(const std::string& path);

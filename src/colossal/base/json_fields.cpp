@@ -1,6 +1,7 @@
 #include "colossal/base/json_fields.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -27,6 +28,14 @@ bool is_exact_integer(double value) { return value == std::floor(value) && std::
 template <class Json>
 std::string dumped(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Returns true if a text is a number of at least `low`.
+bool is_number_from(const std::string& text, double low) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, failed] = std::from_chars(text.data(), end, number);
+  return failed == std::errc() && last == end && std::isfinite(number) && number >= low;
 }
 
 /// Returns the start of a value as text, for messages.
@@ -86,11 +95,14 @@ class ValueReader : public Fields {
       target = value.is_null() ? "" : value.dump();
       return;
     }
-    expect(value.is_string(), field.name, "a string", value);
-    const std::string text = value.template get<std::string>();
+    const bool is_number = field.takes_numbers && value.is_number();
+    expect(value.is_string() || is_number, field.name, "a string", value);
+    const std::string text = is_number ? value.dump() : value.template get<std::string>();
     const std::vector<std::string>& known = field.choices;
-    const bool is_choice = known.empty() || std::find(known.begin(), known.end(), text) != known.end();
-    expect(is_choice, field.name, ("one of " + join(known)).c_str(), value);
+    const bool is_choice = known.empty() || std::find(known.begin(), known.end(), text) != known.end() ||
+                           (field.takes_numbers && is_number_from(text, field.low));
+    expect(is_choice, field.name, ("one of " + join(known) + (field.takes_numbers ? ", or a number" : "")).c_str(),
+           value);
     target = text;
   }
 

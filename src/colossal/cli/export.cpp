@@ -156,6 +156,22 @@ int export_for_diffusers(const ExportRequest& r, const run::SavedModel& saved, c
   return 0;
 }
 
+/// Writes what draws clips beside the weights of their model, if `from` is a run or an export that draws them.
+void export_parts(const ExportRequest& r, const run::Program& program, comm::Mesh& mesh) {
+  run::PipelineSource source;
+  diffusion::OwnLoading text_encoder;
+  if (run::is_run(r.from)) {
+    const auto objective = diffusion::objective_of_run(r.from, program, "export");
+    source = objective->pipeline();
+    text_encoder = text_encoder_of(r, *objective);
+  } else if (run::has_pipeline(r.from)) {
+    source = run::pipeline_in_folder(r.from, program.models);
+  } else {
+    return;
+  }
+  diffusion::export_parts_of_clips(r.to, source, mesh, text_encoder, program);
+}
+
 void check_export(const ExportRequest& r) {
   const bool to_file = is_gguf_name(r.to);
   if (r.adapters.size() > 1) throw UsageError("colossal export: --adapter must be given once");
@@ -227,6 +243,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
       run::write_companions(saved, r.to);
       if (!r.adapters.empty()) run::take_companions_of_adapter(merged_adapter(r), r.to);
     }
+    if (shape.part<models::DenoiserSizes>().channels > 0) export_parts(r, used, mesh);
   }
   if (world->rank() == 0) std::printf("%s\n", r.to.c_str());
   return 0;

@@ -54,7 +54,7 @@ ops::PictureSize DrawOptions::pixels() const {
     is_size = failed_too == std::errc() && last == end;
   }
   require(is_size && width > 0 && height > 0 && width <= kMaxSide && height <= kMaxSide, "draw",
-          "size must be a width and a height in pixels, such as 512x512: got ", size);
+          "size must be a width and a height in pixels, such as 512x512, of at most ", kMaxSide, ": got ", size);
   return {height, width};
 }
 

@@ -16,6 +16,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/objectives/diffusion/pipeline_folder.h"
+#include "colossal/run/objectives/diffusion/pipeline_index.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "colossal/run/objectives/diffusion/scheduler_config.h"
 #include "colossal/run/stored_config.h"
@@ -81,6 +82,18 @@ void export_part(const std::string& part, const OwnLoading& loading, const std::
                              model.alone(), kMaxFileBytes);
 }
 
+/// Writes the folders of the text encoders and of their tokenizers, on one rank.
+void export_captions(const std::string& folder, const run::PipelineSource& source, const OwnLoading& loading,
+                     comm::World& world, const run::Program& program) {
+  for (size_t i = 0; i < source.captions.size(); ++i) {
+    const run::CaptionSource& caption = source.captions[i];
+    export_part(caption.encoder, loading, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)), world,
+                program);
+    if (caption.tokenizer != "bytes")
+      copy_part(caption.tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)), is_of_tokenizer);
+  }
+}
+
 /// Writes the folder of the model in a pipeline, which `prepare` begins on rank 0.
 void export_denoiser(const std::string& folder, distributed::DistributedModel& model, comm::Group& world,
                      at::ScalarType dtype, const std::function<void()>& prepare) {
@@ -114,6 +127,17 @@ void export_pipeline_from(const std::string& from, const std::string& folder, di
         export_part(part.folder, {}, to, mesh.world(), program);
     }
     write_file(folder + "/model_index.json", run::index_of(source).dump(2) + "\n");
+  });
+}
+
+void export_parts_of_clips(const std::string& folder, const run::PipelineSource& source, comm::Mesh& mesh,
+                           const OwnLoading& text_encoder, const run::Program& program) {
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    if (mesh.all().rank() != 0) return;
+    if (source.has_latents())
+      export_part(source.vae, {.seed = source.seed}, concat(folder, "/", kVaePart), mesh.world(), program);
+    export_captions(folder, source, text_encoder, mesh.world(), program);
+    run::write_pipeline_index(folder, source);
   });
 }
 
@@ -151,13 +175,7 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
     if (mesh.all().rank() != 0) return;
     write_scheduler(scheduler, folder + "/scheduler");
     if (source.has_latents()) export_part(source.vae, {.seed = source.seed}, folder + "/vae", mesh.world(), program);
-    for (size_t i = 0; i < source.captions.size(); ++i) {
-      const run::CaptionSource& caption = source.captions[i];
-      export_part(caption.encoder, text_encoder, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)),
-                  mesh.world(), program);
-      if (caption.tokenizer != "bytes")
-        copy_part(caption.tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)), is_of_tokenizer);
-    }
+    export_captions(folder, source, text_encoder, mesh.world(), program);
     write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });
   return notices;

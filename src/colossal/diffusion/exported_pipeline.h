@@ -28,6 +28,13 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
                                          at::ScalarType dtype, const OwnLoading& text_encoder,
                                          const run::Program& program);
 
+/// Writes what draws clips beside the weights of their model in `folder`, which must be there, as run::PipelineIndex
+/// has it: the text encoder with its tokenizer, the autoencoder, and the index. Parts are copied or written as by
+/// export_pipeline(). All ranks of `mesh` call it; rank 0 writes. Errors, on all ranks: those of export_weights();
+/// ("file") a file that cannot be copied or written.
+void export_parts_of_clips(const std::string& folder, const run::PipelineSource& source, comm::Mesh& mesh,
+                           const OwnLoading& text_encoder, const run::Program& program);
+
 /// Writes the pipeline of `from`, a folder or a makers' single file, with the weights of `model`, its denoiser. The
 /// files of all other parts of a folder are copied as they are, but for pickles; parts of a file are written.
 /// Communication and errors: as export_pipeline(), ("pipeline") those of run::read_pipeline(), ("file") a file that

@@ -9,9 +9,11 @@ namespace colossal::diffusion {
 
 std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::string& folder, const run::Program& program,
                                                                 const char* component) {
-  require(run::is_run(folder), component,
-          "--from must be the folder of a run with [diffusion], or of a pipeline of diffusers: got ", folder,
-          ", which has neither config.toml nor model_index.json");
+  require(
+      run::is_run(folder), component,
+      "--from must be the folder of a run with [diffusion], of an export of one, or of a pipeline of diffusers: got ",
+      folder, ", which has none of config.toml, colossal_pipeline.json and model_index.json; `colossal draw` takes ",
+      "a model alone with --vae and --text-encoder");
   const run::ResolvedModel model = run::resolve_model(run::stored_config(folder), program);
   auto objective = std::dynamic_pointer_cast<const run::DiffusionObjective>(model.objective.objective);
   require(objective != nullptr, component, "the model of the run must draw pictures: got one that ",

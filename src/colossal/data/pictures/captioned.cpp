@@ -151,6 +151,8 @@ std::string CaptionedPictures::control_bytes(int64_t index) const {
 
 void CaptionedPictures::check_controls() const { control_bytes(0); }
 
+StampedFile CaptionedPictures::stamped_file(int64_t) const { return {}; }
+
 PictureBytes CaptionedPictures::open(int64_t index) const {
   const auto all = std::make_shared<const std::string>(bytes(index));
   return {static_cast<int64_t>(all->size()),

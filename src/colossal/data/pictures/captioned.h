@@ -42,6 +42,12 @@ struct CaptionedOptions {
   double fps = 24;            ///< the rate of those clips, 0.01 to 50
 };
 
+/// The state of a file, by which a program knows it again without reading it.
+struct StampedFile {
+  std::string path{};   ///< absolute, of a member of a tar with its place in it
+  std::string stamp{};  ///< file_stamp(); empty = unknown, or changed just now
+};
+
 /// A list of pictures with captions, whose files are read when they are needed.
 /// Memory: names, sizes and captions of all pictures, and the pictures that bytes() returns. For compressed Parquet
 ///         files also the pages that were used last, at most 256 MiB or one page.
@@ -68,6 +74,9 @@ class CaptionedPictures {
   virtual std::string control_bytes(int64_t index) const;
   /// Checks that each picture has a control picture. Errors ("data"), with the first that has none and their number.
   virtual void check_controls() const;
+  /// Returns the file that holds the picture, and its file_stamp(). Both are empty if they are not known, as of Parquet
+  /// files and drawn shapes.
+  virtual StampedFile stamped_file(int64_t index) const;
   /// Returns lines for the log, once: what was skipped (as limited by SkippedRecords), which files are not read, and
   /// kohya's folders with their repeats.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }

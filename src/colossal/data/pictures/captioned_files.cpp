@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
 #include "colossal/base/file_name.h"
 #include "colossal/base/input_file.h"
 #include "colossal/base/json.h"
@@ -41,6 +42,11 @@ class CaptionedFiles final : public CaptionedPictures {
     require(file->size() <= kMaxPictureFileBytes, "data", file->path(), " has more than ", kMaxPictureFileBytes,
             " bytes");
     return file->content();
+  }
+  StampedFile stamped_file(int64_t index) const override {
+    std::error_code failed;
+    const std::string path = fs::absolute(folder_ + "/" + at(index).name, failed).lexically_normal().string();
+    return {path, file_stamp(path)};
   }
   void check_controls() const override {
     int64_t lacking = 0;

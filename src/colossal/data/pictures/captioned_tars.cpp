@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
 #include "colossal/base/file_name.h"
 #include "colossal/base/input_file.h"
 #include "colossal/base/json.h"
@@ -92,6 +93,13 @@ class CaptionedTars final : public CaptionedPictures {
     require(file->size() == tar.size, "data", tar.path, " changed since it was opened: it had ", tar.size,
             " bytes, now ", file->size(), "; start again");
     return kept_bytes(file, place.offset, place.size);
+  }
+
+  StampedFile stamped_file(int64_t index) const override {
+    const TarPlace& place = places_.at(static_cast<size_t>(index));
+    std::error_code failed;
+    const std::string path = fs::absolute(tars_[place.tar].path, failed).lexically_normal().string();
+    return {concat(path, "/", place.offset), file_stamp(path)};
   }
 
  private:

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
+#include <filesystem>
 #include <utility>
 
 #include "colossal/base/checksum.h"
@@ -19,6 +19,8 @@
 #include "colossal/data/videos/clip_lengths.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
+#include "colossal/run/objectives/diffusion/file_checksums.h"
+#include "colossal/run/objectives/diffusion/latents_of_run.h"
 #include "colossal/run/objectives/text_data.h"
 
 namespace colossal::run {
@@ -47,6 +49,12 @@ class ClassFolder final : public data::CaptionedPictures {
   }
   std::string bytes(int64_t index) const override {
     return read_file(folder_.path + "/" + at(index).name, kMaxPictureFile);
+  }
+  data::StampedFile stamped_file(int64_t index) const override {
+    std::error_code failed;
+    const std::string path =
+        std::filesystem::absolute(folder_.path + "/" + at(index).name, failed).lexically_normal().string();
+    return {path, file_stamp(path)};
   }
   const std::vector<std::string>& classes() const { return folder_.classes; }
   int64_t label(int64_t index) const { return folder_.labels.at(static_cast<size_t>(index)); }
@@ -117,28 +125,17 @@ DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Con
   return drawn;
 }
 
-/// Returns the checksum of a file, which is read in pieces, because videos may be large.
-std::string checksum_of_file(const data::CaptionedPictures& files, int64_t index) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  const data::PictureBytes bytes = files.open(index);
-  std::string piece;
-  Checksum sum;
-  for (int64_t begin = 0; begin < bytes.size; begin += kPiece) {
-    piece.resize(static_cast<size_t>(std::min(kPiece, bytes.size - begin)));
-    bytes.read(begin, static_cast<int64_t>(piece.size()), piece.data());
-    sum.update(piece.data(), piece.size());
-  }
-  return sum.hex();
-}
-
 /// Sets what identifies each picture. Drawn shapes follow from their number.
-void identify(DrawnPictures& drawn, bool are_shapes) {
+void identify(DrawnPictures& drawn, bool are_shapes, const Config& config, const DrawnDataKeys& keys) {
+  if (keys.encodes_in_step()) return;  // nothing is stored that could be found again
+  FileChecksums checksums(folder_of_latents(config, keys) + "/checksums.jsonl");
   for (size_t i = 0; i < drawn.pictures.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     const data::CaptionedPicture& file = drawn.files->at(index);
     drawn.pictures[i].content = are_shapes ? concat("shape-", kShapeSeed, "-", i, "-", file.width, "x", file.height)
-                                           : checksum_of_file(*drawn.files, index);
+                                           : checksums.of(*drawn.files, index);
   }
+  checksums.store();
 }
 
 /// Returns the sizes of the files of training.
@@ -203,7 +200,7 @@ DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& key
   }
   require(!drawn.training.empty(), "data", "there must be pictures to train with: got none in ", path,
           "; set data.held_out lower");
-  identify(drawn, shapes.has_value());
+  identify(drawn, shapes.has_value(), config, keys);
   return drawn;
 }
 
@@ -212,7 +209,7 @@ DrawnPictures open_prior(const Config& config, const DrawnDataKeys& keys, const 
   DrawnPictures drawn = open_files(keys.prior, 0, config, keys, pipeline, size_of_pictures(keys, pipeline));
   drawn.buckets = training.buckets;
   for (int64_t i = 0; i < drawn.files->count(); ++i) drawn.training.push_back(i);
-  identify(drawn, data::parse_builtin_shapes(keys.prior).has_value());
+  identify(drawn, data::parse_builtin_shapes(keys.prior).has_value(), config, keys);
   if (on_error_of(config.data) == data::OnError::Skip) {
     for (DrawnPicture& one : drawn.pictures) one.crops = drawn.buckets;  // it may be known by any of them
     skip_broken(drawn, is_known);

@@ -24,6 +24,7 @@
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/pipeline_folder.h"
+#include "colossal/run/objectives/diffusion/pipeline_index.h"
 #include "colossal/run/objectives/diffusion/scheduler_config.h"
 #include "colossal/run/stored_config.h"
 #include "colossal/text/tokenizer.h"
@@ -121,12 +122,36 @@ void take_encoders(PipelineSource& source, const PipelineFolder& folder) {
   }
 }
 
+/// Returns the text encoders of a folder with a PipelineIndex.
+std::vector<CaptionSource> captions_of_index(const std::string& path, const models::DenoiserSizes& sizes) {
+  const PipelineIndex index = read_pipeline_index(path);
+  std::vector<CaptionSource> captions;
+  for (size_t i = 0; i < sizes.captions.size(); ++i) {
+    const std::string encoder = models::caption_part_name(kTextEncoderPart, i),
+                      tokenizer = models::caption_part_name("tokenizer", i);
+    require(index.has(encoder), "text encoder", path, " must have the part ", encoder, " for this model: got none");
+    captions.push_back({concat(path, "/", encoder), index.has(tokenizer) ? concat(path, "/", tokenizer) : "bytes"});
+  }
+  return captions;
+}
+
+/// Returns the autoencoder of a folder with a PipelineIndex.
+std::string vae_of_index(const std::string& path) {
+  require(read_pipeline_index(path).has(kVaePart), "vae", path,
+          " has no autoencoder, because its model draws pixels: ", "got it as from; name another one");
+  return concat(path, "/", kVaePart);
+}
+
 void set_text_encoders(PipelineSource& source, const std::string& from) {
   require(source.reads_text(), "text encoder", "from = ", from,
           " needs a model that reads captions: got one of classes");
   if (models::DenoiserSizes& sizes = source.sizes; sizes.zero_tokens > 0) {  // the encoder that the folder lacks
     sizes.captions.push_back({.tokens = std::exchange(sizes.zero_tokens, 0), .is_after = true});
     source.captions.emplace_back();
+  }
+  if (has_pipeline_index(from)) {
+    source.captions = captions_of_index(from, source.sizes);
+    return;
   }
   if (has_pipeline(from)) return take_encoders(source, read_pipeline(from));
   size_t place = 0, lacking = 0;
@@ -146,6 +171,31 @@ void check_found_encoders(const PipelineSource& source) {
   check_encoders(source, encoders);
 }
 
+/// Returns the pipeline of a folder with a PipelineIndex.
+PipelineSource pipeline_of_clips(const std::string& path, const models::Registry& registry) {
+  const PipelineIndex index = read_pipeline_index(path);
+  const models::ModelShape shape = registry.shape_of(checkpoint::read_config(path));
+  PipelineSource source = without_parts(models::denoiser_of(shape));
+  require(source.sizes.frames > 0, "pipeline", path, " must have a model of clips: got one that ",
+          shape.task().purpose());
+  source.model = path;
+  source.has_two_axes = shape.part<models::AttentionAxes>().two;
+  source.seed = static_cast<uint64_t>(index.seed);
+  source.sizes.frames = index.frames;
+  source.sizes.height = index.height;
+  source.sizes.width = index.width;
+  DiffusionKeys keys = index.diffusion;
+  if (keys.noise_target() == noise::Target::Flow) keys.schedule.clear();  // it has no effect
+  source.keys = completed(keys, source.keys);
+  if (source.reads_text()) {
+    source.captions = captions_of_index(path, source.sizes);
+    check_found_encoders(source);
+  }
+  set_autoencoder(source, index.has(kVaePart) ? path : "none");
+  set_sampler(source);
+  return source;
+}
+
 void require_encoders(const PipelineSource& source) {
   const auto has_no_name = [](const CaptionSource& one) { return one.encoder.empty(); };
   require(!source.reads_text() ||
@@ -157,10 +207,13 @@ void require_encoders(const PipelineSource& source) {
 
 }  // namespace
 
-bool has_pipeline(const std::string& path) { return is_pipeline(path) || checkpoint::is_ldm_file(path); }
+bool has_pipeline(const std::string& path) {
+  return is_pipeline(path) || has_pipeline_index(path) || checkpoint::is_ldm_file(path);
+}
 
 PipelineSource pipeline_in_folder(const std::string& path, const models::Registry& registry,
                                   const std::string& sampler) {
+  if (has_pipeline_index(path)) return pipeline_of_clips(path, registry);
   const PipelineFolder folder = read_pipeline(path);
   const auto shape_in = [&](const std::string& part) { return registry.shape_of(checkpoint::read_config(part)); };
   const SchedulerConfig scheduler =
@@ -204,7 +257,10 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
 void set_autoencoder(PipelineSource& source, const std::string& from) {
   const bool is_own = !from.empty() && from != "none";
   if (from == "none") source.vae.clear();
-  if (is_own) source.vae = has_pipeline(from) ? read_pipeline(from).at("vae").folder : from;
+  if (is_own)
+    source.vae = has_pipeline_index(from) ? vae_of_index(from)
+                 : has_pipeline(from)     ? read_pipeline(from).at(kVaePart).folder
+                                          : from;
   if (!source.has_latents()) {
     require(source.sizes.channels == 3, "model", "channels must be 3 for a model of pixels (vae.from = \"none\"): got ",
             source.sizes.channels, "; set model.channels = 3, or vae.from to an autoencoder");
