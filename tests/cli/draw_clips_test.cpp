@@ -203,6 +203,9 @@ TEST_F(DrawClips, RefusesWhatClipsCannotBe) {
   EXPECT_THAT(refused("x.gif", with({"--fps", "60"})), HasSubstr("at most 50 frames a second"));
   EXPECT_THAT(refused("x", with({"--fps", "60"})), HasSubstr("at most 50 frames a second"));
   EXPECT_THAT(draw({"--plan", "--frames", "-5"}).err, HasSubstr("frames must be between 0 and 2^20: got -5"));
+  EXPECT_THAT(draw({"--plan", "--frames", "1048577"}).err, HasSubstr("got 1048577"));
+  EXPECT_THAT(run_command("export", {"--from", folder() / "run", "--to", folder() / "x.gguf"}).err,
+              HasSubstr("a model that draws must be written as a folder"));
   EXPECT_THAT(refused("x.gif", with({"--count", "2"})), HasSubstr("must be a folder"));
   if (!data::reads_videos()) {
     EXPECT_THAT(refused("x.mp4", prompt), HasSubstr("mp4"));
@@ -320,6 +323,7 @@ TEST(DrawnPaths, RefuseClipsOfAModelOfPictures) {
   EXPECT_THAT(message({.drawn = "1"}, "x.gif"), HasSubstr("a .png file or a folder"));
   EXPECT_EQ(message({.drawn = "1"}, "x.png"), "");
   EXPECT_EQ(numbered_path("clips", 12, 7, ".gif"), "clips/0012-7.gif");
+  EXPECT_EQ(numbered_path("clips/", 12, 7, ".gif"), "clips/0012-7.gif");
 }
 
 }  // namespace

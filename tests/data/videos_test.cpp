@@ -147,7 +147,7 @@ TEST(Rates, HaveWholeNumbersOrThoseOfTelevision) {
 }
 
 // 1/3 of a frame a second: 300 hundredths each, though 3 * 100 / (1 / 3.) is not 900 in all roundings.
-TEST(Rates, AreKeptByTheSumOfDelays) {
+TEST(Rates, AddUpToTheirClips) {
   for (const double fps : {23.976, 24., 7., 0.3, 1 / 3., 49.9}) {
     const std::string bytes = written("clip.gif", moving_star(4, 4, 40), fps);
     const Rate rate = rate_of(fps);

@@ -67,7 +67,7 @@ bool names_drawn_file(const std::string& to) { return is_png(to) || data::has_cl
 std::string numbered_path(const std::string& folder, int64_t number, int64_t seed, const char* ending) {
   std::string digits = std::to_string(number);
   digits.insert(0, digits.size() < 4 ? 4 - digits.size() : 0, '0');
-  return concat(folder, "/", digits, "-", seed, ending);
+  return concat(folder, folder.ends_with('/') ? "" : "/", digits, "-", seed, ending);
 }
 
 void check_drawn_path(const std::string& to, const run::PipelineSource& source, const diffusion::DrawOptions& options) {

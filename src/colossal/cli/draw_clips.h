@@ -32,8 +32,8 @@ std::string numbered_path(const std::string& folder, int64_t number, int64_t see
 
 /// Checks that what these options draw can be written to `to`.
 /// Errors ("draw"): a clip of several frames to .png; a picture to a file of clips; .mp4 with odd sides, with the
-/// nearest even ones. ("data"): those of ClipWriter, such as a rate that a GIF does not have, or .mp4 in a build without
-/// libav; an image whose header cannot be read. ("file"): the file cannot be written there.
+/// nearest even ones. ("data"): those of ClipWriter, such as a rate that a GIF does not have, or .mp4 in a build
+/// without libav; an image whose header cannot be read. ("file"): the file cannot be written there.
 void check_drawn_path(const std::string& to, const run::PipelineSource& source, const diffusion::DrawOptions& options);
 
 /// Returns the flags --frames and --fps of these options, each with a space before it; empty = neither is set.

@@ -187,6 +187,13 @@ void check_export(const ExportRequest& r) {
     throw UsageError("colossal export: --type and --tokenizer need a GGUF file, whose name ends in .gguf");
 }
 
+void print_notices_of(const run::SavedModel& saved, const std::string& from) {
+  print_notices(saved);
+  if (saved.leaves_out_values)
+    std::fprintf(stderr, "colossal: the head of values of %s is left out, because only training uses it\n",
+                 from.c_str());
+}
+
 }  // namespace
 
 int export_model(const Arguments& arguments, const run::Program* program) {
@@ -220,15 +227,14 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::Program used = program ? *program : run::built_in();
   const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading_of(r), used);
-  if (world->rank() == 0) print_notices(saved);
-  if (world->rank() == 0 && saved.leaves_out_values)
-    std::fprintf(stderr, "colossal: the head of values of %s is left out, because only training uses it\n",
-                 r.from.c_str());
+  if (world->rank() == 0) print_notices_of(saved, r.from);
   const auto busy = world->busy("writing " + r.to);
   if (r.adapter_only) return export_adapters_alone(r, saved, mesh);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   if (!folder.names && shape.architecture->diffusers.names) return export_for_diffusers(r, saved, used, mesh);
+  const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
+  require(!draws || !is_gguf_name(r.to), "export", "a model that draws must be written as a folder: got ", r.to);
   require(!folder.model_type.empty(), "export", "models of architecture ", shape.architecture->name,
           " cannot be written as a Hugging Face folder");
   if (is_gguf_name(r.to)) {
@@ -243,7 +249,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
       run::write_companions(saved, r.to);
       if (!r.adapters.empty()) run::take_companions_of_adapter(merged_adapter(r), r.to);
     }
-    if (shape.part<models::DenoiserSizes>().channels > 0) export_parts(r, used, mesh);
+    if (draws) export_parts(r, used, mesh);
   }
   if (world->rank() == 0) std::printf("%s\n", r.to.c_str());
   return 0;

@@ -59,16 +59,16 @@ ops::PictureSize DrawOptions::pixels() const {
 }
 
 void DrawOptions::check(const std::string& where) const {
-  const auto in = [&](bool fits, const char* name, const char* rule, double value) {
+  const auto in = [&](bool fits, const char* name, const char* rule, const auto& value) {
     require(fits, "draw", where, name, " must be ", rule, ": got ", value);
   };
-  in(count >= 1 && count <= kMaxPictures, "count", "between 1 and 2^20", static_cast<double>(count));
-  in(steps >= 1, "steps", "at least 1", static_cast<double>(steps));
+  in(count >= 1 && count <= kMaxPictures, "count", "between 1 and 2^20", count);
+  in(steps >= 1, "steps", "at least 1", steps);
   in(eta >= 0 && eta <= 1, "eta", "between 0 and 1", eta);
   in(guidance >= 0, "guidance", "at least 0", guidance);
   in(rescale >= 0 && rescale <= 1, "rescale", "between 0 and 1", rescale);
-  in(clip_skip >= 0, "clip-skip", "at least 0", static_cast<double>(clip_skip));
-  in(frames >= 0 && frames <= kMaxFrames, "frames", "between 0 and 2^20", static_cast<double>(frames));
+  in(clip_skip >= 0, "clip-skip", "at least 0", clip_skip);
+  in(frames >= 0 && frames <= kMaxFrames, "frames", "between 0 and 2^20", frames);
   in(fps >= 0 && fps <= kMaxRate, "fps", "between 0 and 1000", fps);
   in(strength > 0 && strength <= 1, "strength", "in (0, 1]", strength);
   require(prompt.empty() != drawn.empty(), "draw", where,

@@ -36,8 +36,8 @@ namespace {
 
 constexpr int64_t kSamples = 4, kSteps = 25;
 
-/// Returns the pipeline with which a run draws samples, of their size, without a text encoder that the model has within;
-/// nothing if it draws none.
+/// Returns the pipeline with which a run draws samples, of the size of its data, without a text encoder that the model
+/// has within; nothing if it draws none.
 std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&trainer.engine().objective());
   if (objective == nullptr || trainer.config().training.sample_tokens == 0) return std::nullopt;
@@ -66,17 +66,21 @@ void tell_control(const at::Tensor& control, tensor::Batch& told) {
   if (told.rows() > 0) told.add(models::kControl, models::condition_field(control.unsqueeze(0)));
 }
 
+tensor::Batch repeated_row(const tensor::Batch& row, int64_t count) {
+  return tensor::joined_rows(std::vector(static_cast<size_t>(count), row));
+}
+
 /// Draws training.sample_prompt, or the first class, four times; a clip once, of the longest length of the run.
 std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
   const auto pipeline = pipeline_of_samples(trainer);
   if (!pipeline) return {};
   const run::Config& config = trainer.config();
   const run::PipelineSource& source = *pipeline;
+  const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
   const std::string& prompt = config.training.sample_prompt;
   PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
   if (source.sizes.frames > 0) {
-    const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
     // Ranks that share frames (dsp) cannot share a single picture.
     const std::vector<int64_t>& lengths = objective.data_keys().frames;
     return {sample_clip(trainer.engine(), source, parts,
@@ -98,7 +102,6 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
     title = class_title(drawn, source.class_names);
     name = concat("class-", drawn);
   }
-  const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
   if (objective.trains_control())
     for (tensor::Batch* one : {&told, &untold})
       tell_control(run::first_control(config, objective.data_keys(), source), *one);
@@ -106,11 +109,8 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   std::vector<run::Sample> samples;
   for (int64_t first = 0; first < kSamples; first += at_once) {
     const int64_t count = std::min(at_once, kSamples - first);
-    const auto repeated = [count](const tensor::Batch& row) {
-      return tensor::joined_rows(std::vector(static_cast<size_t>(count), row));
-    };
-    Drawing drawing{.told = repeated(told),
-                    .untold = repeated(untold),
+    Drawing drawing{.told = repeated_row(told, count),
+                    .untold = repeated_row(untold, count),
                     .size = {source.sizes.height, source.sizes.width},
                     .guidance = source.keys.guidance,
                     .factor = source.factor,

@@ -36,7 +36,7 @@ struct Rate {
   int64_t frames = 0, seconds = 1;
 };
 
-/// Returns the fraction of a rate. It is exact for whole numbers, for those times 1000/1001 (NTSC: 23.976 is 24000/1001)
+/// Returns the fraction of a rate. It is exact for whole numbers, for those times 1000/1001 (23.976 is 24000/1001)
 /// and for fractions of small numbers, such as 12.5 and 0.3333333333. Others are the nearest of its continued fraction
 /// whose numbers fit 16 bits.
 Rate rate_of(double fps);

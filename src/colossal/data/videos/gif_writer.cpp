@@ -53,7 +53,7 @@ class GifEncoder final : public ClipEncoder {
     require(format.fps <= kMostGifRate, "data", "a GIF must have at most ", kMostGifRate, " frames a second: got ",
             format.fps, "; write .y4m or .mp4");
     require(format.fps >= kLeastGifRate, "data", "a GIF must have at least ", kLeastGifRate, " frames a second: got ",
-            format.fps);
+            format.fps, "; write .y4m or .mp4");
     rate_ = rate_of(format.fps);
     int code = 0;
     gif_.reset(EGifOpen(&output_, write_gif_bytes, &code));

@@ -127,8 +127,8 @@ DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Con
 
 /// Sets what identifies each picture. Drawn shapes follow from their number.
 void identify(DrawnPictures& drawn, bool are_shapes, const Config& config, const DrawnDataKeys& keys) {
-  if (keys.encodes_in_step()) return;  // nothing is stored that could be found again
-  FileChecksums checksums(folder_of_latents(config, keys) + "/checksums.jsonl");
+  const std::string folder = keys.encodes_in_step() ? config.run.folder + "/latents" : folder_of_latents(config, keys);
+  FileChecksums checksums(folder + "/checksums.jsonl");
   for (size_t i = 0; i < drawn.pictures.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     const data::CaptionedPicture& file = drawn.files->at(index);

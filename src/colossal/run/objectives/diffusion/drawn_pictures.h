@@ -25,7 +25,7 @@ namespace colossal::run {
 
 /// What is known of a picture without its pixels.
 struct DrawnPicture {
-  std::string content{};  ///< checksum of its file; empty = each step encodes its rows
+  std::string content{};  ///< checksum of its file
   /// Sizes in pixels to which the part around its middle is resampled: one, or of a prior one for each bucket that
   /// shows the picture
   std::vector<data::PictureSize> crops{};
@@ -60,8 +60,8 @@ struct DrawnPictures {
 /// name; drawn shapes are held out in addition. Pictures of training are cropped to their buckets, those held out to
 /// the size of the run.
 /// Errors ("data"): those of open_captioned() and bucket_sizes(); no picture to train with.
-/// Cost: reads each file once, for its checksum, unless the folder of latents has it (FileChecksums), or there are no
-///       stored latents.
+/// Cost: reads each file once, for its checksum, unless the folder of latents, or `latents` of the run folder, has it
+///       (FileChecksums).
 DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 /// Opens data.prior, all of whose pictures are shown, in the buckets of the pictures of `training`

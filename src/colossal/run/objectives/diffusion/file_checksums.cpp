@@ -9,6 +9,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/data/pictures/picture_header.h"
 
 namespace colossal::run {
@@ -34,10 +35,14 @@ std::string checksum_of_file(const data::CaptionedPictures& files, int64_t index
 FileChecksums::FileChecksums(std::string path) : path_(std::move(path)) {
   std::ifstream file(path_, std::ios::binary);
   for (std::string line; std::getline(file, line);) {
-    const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool is_row = row.is_array() && row.size() == 3 &&
-                        std::all_of(row.begin(), row.end(), [](const json& one) { return one.is_string(); });
-    if (is_row) known_[row[0]] = {row[1], row[2]};
+    try {
+      const json row = parse_json(line, path_, "data");
+      const bool is_row = row.is_array() && row.size() == 3 &&
+                          std::all_of(row.begin(), row.end(), [](const json& one) { return one.is_string(); });
+      if (is_row) known_[row[0]] = {row[1], row[2]};
+    } catch (const Error&) {
+      continue;  // a damaged line; its file is read again
+    }
   }
 }
 

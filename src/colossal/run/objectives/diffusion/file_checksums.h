@@ -23,8 +23,8 @@ class FileChecksums {
   /// Returns the checksum of the bytes of a picture or video. Errors: those of CaptionedPictures::open(). Cost: reads
   /// them, in pieces, if their stamp is another one or not known.
   std::string of(const data::CaptionedPictures& files, int64_t index);
-  /// Writes what of() found since, as an AtomicFile; the folder is made. Without an effect if nothing is new or the file
-  /// cannot be written. Several ranks may write at the same time: the last one stays.
+  /// Writes what of() found since, as an AtomicFile; the folder is made. Has no effect if nothing is new or the file
+  /// cannot be written. Several ranks may write at the same time: the file of the last one stays.
   void store();
 
  private:

@@ -53,8 +53,8 @@ struct PipelineSource {
   bool has_latents() const { return !vae.empty(); }
 };
 
-/// Returns true for the folder of a pipeline of diffusers, for a makers' single file of one, and for a folder of a model
-/// of clips with its parts (PipelineIndex).
+/// Returns true for the folder of a pipeline of diffusers, for a makers' single file of one, and for a folder of a
+/// model of clips with its parts (PipelineIndex).
 bool has_pipeline(const std::string& path);
 
 /// Returns the pipeline of a model that draws but is none itself, such as the folder of a transformer or its makers'
@@ -64,8 +64,8 @@ PipelineSource pipeline_of_model(const std::string& path, const std::string& vae
 
 /// Returns the pipeline of such a folder or file. `sampler`: that of the user, which lets the folder have a scheduler
 /// of an unknown class; empty = none.
-/// Errors: those of read_pipeline(), read_pipeline_index(), open_scheduler() and Registry::shape_of(); ("model") a pipeline whose parts do not
-/// fit each other.
+/// Errors: those of read_pipeline(), read_pipeline_index(), open_scheduler() and Registry::shape_of(); ("model") a
+/// pipeline whose parts do not fit each other.
 PipelineSource pipeline_in_folder(const std::string& folder, const models::Registry& registry,
                                   const std::string& sampler = "");
 
