@@ -1,4 +1,5 @@
-// Runs that train a ControlNet on a tiny UNet: what they start from, every layout, drawing, the folder of diffusers.
+// Runs that train a ControlNet on a tiny UNet: what they start from, every
+// layout, drawing, the folder of diffusers.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -69,18 +70,20 @@ class ControlRuns : public LatentRuns {
     return folder_ / name;
   }
 
-  /// Draws with a ControlNet, on `ranks` ranks of a pipeline, and returns the PNG.
+  /// Draws with a ControlNet, on `ranks` ranks of a pipeline, and returns the
+  /// PNG.
   static std::string drawn(const std::string& from, const std::string& control, const std::string& image,
                            double scale = 1, int ranks = 1) {
     const run::Program known = program();
-    const run::PipelineSource source = find_pipeline(from, known, "draw");
+    const run::PipelineSource source =
+        find_pipeline(from, known, "draw", "", {.control = control.empty() ? "" : concat(control, ":", scale)});
     std::string png;
     comm::run_ranks(ranks, [&](comm::World& world) {
       distributed::ParallelConfig layout;
       layout.pipeline.size = ranks;
       comm::Mesh mesh(world, layout.axes());
       run::Loading loading{.tokenizer = "none"};
-      if (!control.empty()) loading.control = {.folder = control, .scale = scale};
+      loading.control = source.control;
       const run::SavedModel saved = run::load_model(from, mesh, layout, at::kCPU, loading, known);
       PipelineParts parts(source, world, at::kCPU, {}, known);
       Drawer drawer(source, *saved.model, parts, mesh, "");
@@ -102,7 +105,8 @@ TEST_F(ControlRuns, StartFromTheirBaseAndLearn) {
   ASSERT_THAT(losses, SizeIs(3));
   const std::vector<double> norms = metric(control_config_in(trained(), {}), "grad_norm");
   for (const double norm : norms) EXPECT_GT(norm, 1e-6);
-  // The trunk is a copy of the UNet, not new values: its first step moves what starts at 0 alone.
+  // The trunk is a copy of the UNet, not new values: its first step moves what
+  // starts at 0 alone.
   const checkpoint::SafetensorsReader file(still.run.folder + "/checkpoints/step-000001/rank-00000.safetensors");
   EXPECT_FALSE(file.entries().empty());
   for (const auto& [name, entry] : file.entries())

@@ -37,8 +37,6 @@
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/run/adapter_choice.h"
-#include "colossal/run/control_source.h"
-#include "colossal/run/learned_words.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
@@ -49,8 +47,7 @@ struct DrawRequest {
   ModelOptions model;
   diffusion::DrawOptions options;
   int64_t guidance_ranks = 1;
-  std::string prompts, to, latents, decode, cluster, control;
-  std::vector<std::string> embeddings;
+  std::string prompts, to, latents, decode, cluster;
   diffusion::OtherParts other{};
   bool as_json = false, plans = false;
 };
@@ -247,23 +244,12 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
       ->check(CLI::Range(1, 2));
   DrawFlagAdder flags(app);
   r.options.fields(flags);
-  app.add_option("--vae", r.other.vae, "autoencoder in place of that of --from: a folder, a file or a run");
-  app.add_option("--text-encoder", r.other.text_encoder,
-                 "text encoder in place of that of --from: a folder with its tokenizer, or a pipeline");
+  add_part_options(app, r.other);
   app.add_option("--prompts", r.prompts,
                  "JSON lines, each with any of these options by its name: {\"class\": \"star\"}");
   app.add_option("--latents", r.latents,
                  "safetensors file whose tensor `latents` [count, channels, height, width] is the starting noise, of "
                  "unit variance; default: noise of the seeds");
-  app.add_option("--control", r.control,
-                 "FOLDER[:SCALE], a ControlNet that --control-image leads: a folder of diffusers, or a run with "
-                 "adapter.kind = \"controlnet\"; default: that of --from, if it is such a run");
-  app.add_option(
-         "--embedding", r.embeddings,
-         "learned words that --prompt may have: a .safetensors file of diffusers or other programs, its folder, "
-         "or a run with adapter.kind = \"textual-inversion\"; may be given several times")
-      ->expected(1)
-      ->take_all();
   app.add_option("--decode", r.decode,
                  "draw nothing: decode the tensor `latents` of a safetensors file that an earlier command wrote, "
                  "because its decoding failed");
@@ -288,7 +274,6 @@ struct DrawWork {
   run::PipelineSource source;
   diffusion::GivenPictures given;
   std::vector<run::AdapterChoice> adapters;
-  std::optional<run::AdapterChoice> control;
 };
 
 int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program& known) {
@@ -299,7 +284,7 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
   run::Loading loading = r.model.loading();
   loading.tokenizer = "none";
   run::set_adapters(loading, work.adapters);
-  loading.control = work.control;
+  loading.control = work.source.control;
   const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, own, r.model.layout, &known);
   const bool speaks = world->rank() == 0;
   if (speaks) print_notices(loaded.model);
@@ -355,17 +340,11 @@ int draw(const Arguments& arguments, const run::Program* program) {
   }
   DrawWork work;
   for (const std::string& text : std::exchange(r.model.adapters, {})) work.adapters.push_back(run::parse_adapter(text));
-  if (!r.control.empty()) work.control = run::parse_adapter(r.control);
-  if (!work.control && run::is_control_run(r.model.from)) work.control = {.folder = r.model.from};
   check_model_options(app, r.model);
   work.tasks = tasks_of(r);
   require(!names_drawn_file(r.to) || (r.prompts.empty() && r.options.count == 1), "draw",
           "--to must be a folder for several pictures: got ", r.to, "; leave out its ending");
   work.source = diffusion::find_pipeline(r.model.from, known, "draw", r.options.sampler, r.other);
-  require(r.embeddings.empty() || work.source.reads_text(), "draw",
-          "--embedding needs a model that reads a prompt: got one of classes; leave it out");
-  work.source.learned.insert(work.source.learned.end(), r.embeddings.begin(), r.embeddings.end());
-  run::read_words(work.source.learned);  // before any rank starts
   work.given = read_given(r.latents);
   for (const DrawTask& task : work.tasks) {
     diffusion::Drawer::check(work.source, task.options, work.given);

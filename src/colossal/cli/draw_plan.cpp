@@ -36,6 +36,7 @@ run::PipelineSource planned_pipeline(const std::string& from, const run::Program
   run::PipelineSource source = objective->pipeline();
   source.model = from;
   run::replace_parts(source, "", other.text_encoder);
+  diffusion::add_parts(source, other, program);
   return source;
 }
 

@@ -11,6 +11,7 @@
 #include "colossal/base/fields.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/tensor/config.h"
 
@@ -70,7 +71,7 @@ void add_layout(CLI::App& app, distributed::ParallelConfig& layout, const std::v
       ->check(CLI::PositiveNumber);
 }
 
-/// Adds a flag for each field of a serve::ModelOptions.
+/// Adds a flag for each field of a serve::ModelOptions or diffusion::OtherParts.
 class ModelFlagAdder : public Fields {
  public:
   explicit ModelFlagAdder(CLI::App& app) : app_(app) {}
@@ -141,6 +142,11 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
   app.get_option("--kv-cache-dtype")->each([&options](const std::string& type) {
     options.cache_dtype = serve::cache_dtype_of(type);
   });
+}
+
+void add_part_options(CLI::App& app, diffusion::OtherParts& other) {
+  ModelFlagAdder flags(app);
+  other.fields(flags);
 }
 
 void check_model_options(const CLI::App& app, const ModelOptions& options) {

@@ -21,6 +21,10 @@
 #include "colossal/run/saved_model.h"
 #include "colossal/serve/model_options.h"
 
+namespace colossal::diffusion {
+struct OtherParts;
+}
+
 namespace colossal::cli {
 
 struct ModelOptions : serve::ModelOptions {
@@ -37,6 +41,8 @@ void add_model_name(CLI::App& app, std::string& model);
 void add_no_ema(CLI::App& app, bool& no_ema);
 /// Adds --adapter and --base.
 void add_adapter_options(CLI::App& app, std::vector<std::string>& adapters, std::string& base);
+/// Adds the parts that a pipeline gets, for commands that draw.
+void add_part_options(CLI::App& app, diffusion::OtherParts& other);
 /// Adds --parallel.expert and the other keys of that table.
 void add_expert_options(CLI::App& app, distributed::ParallelConfig& layout);
 /// Adds --kv-cache, --kv-cache-dtype, --step-tokens, --draft-tokens and --draft, for commands that run many sequences

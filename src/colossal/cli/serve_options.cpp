@@ -11,7 +11,6 @@
 #include "colossal/cli/chat_options.h"
 #include "colossal/cli/generation_flags.h"
 #include "colossal/cli/text_lines.h"
-#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/http/routes.h"
 #include "colossal/infer/embeddings/sentence_folder.h"
 
@@ -239,6 +238,7 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
       "diffusers or GGUF file");
   app.get_option("--adapter")->description(kServedAdapterHelp);
   add_engine_options(app, options.model, options.engine);
+  add_part_options(app, options.other);
   add_defaults_of_requests(app, flags);
   add_address(app, options, flags);
   LimitFlagAdder limits(app);
@@ -263,6 +263,7 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
     return options;
   }
   refuse_options(app, {"--parallel.data"}, "on a model that reads text; use --replicas");
+  refuse_options(app, {"--vae", "--text-encoder", "--control", "--embedding"}, "on a model that draws no pictures");
   read_embedding(flags, options);
   options.task = run::task_of(options.model.from, program, options.model.model);
   read_templates(flags.chat.template_file, options);

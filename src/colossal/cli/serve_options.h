@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/cli/model_options.h"
+#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/http/keys.h"
 #include "colossal/http/limits.h"
 #include "colossal/infer/embeddings/embed.h"
@@ -29,7 +30,8 @@ struct ServeOptions {
   ModelOptions model;  ///< `from` is the folder of the model itself, also for a folder of sentence-transformers
   infer::EngineOptions engine;
   models::Task task{};
-  bool draws = false;  ///< the model draws pictures, and has no task of texts
+  bool draws = false;           ///< the model draws pictures, and has no task of texts
+  diffusion::OtherParts other;  ///< parts of a model that draws
   serve::RequestDefaults defaults{};
   std::optional<text::ChatTemplate> chat_template{};  ///< none = the server has no chats
   infer::EmbedOptions embedding{};

@@ -31,11 +31,12 @@ serve::ServedModel model_of_pictures(const ServeOptions& options, const run::Pip
 int serve_pictures_as_rank(const ServeOptions& options, const run::Program* program) {
   ServingRank rank(options);
   const run::Program known = program ? *program : run::built_in();
-  const run::PipelineSource source = diffusion::find_pipeline(options.model.from, known, "serve");
+  const run::PipelineSource source = diffusion::find_pipeline(options.model.from, known, "serve", "", options.other);
   require(source.sizes.frames == 0, "serve", "the model must draw pictures: got one of clips in ", options.model.from,
           "; draw them with `colossal draw`");
   run::Loading loading = options.model.loading();
   loading.tokenizer = "none";
+  loading.control = source.control;
   const serve::ModelAndDraft loaded = rank.load(loading, &known);
   const at::Device device = loaded.model.model->parameters().options().device;
   diffusion::PipelineParts parts(

@@ -22,7 +22,6 @@
 #include "colossal/diffusion/told_captions.h"
 #include "colossal/models/conditions.h"
 #include "colossal/models/text_encoder.h"
-#include "colossal/models/unet_control_net.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
@@ -133,6 +132,10 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
   require(options.approximate.empty() || source.has_two_axes, "draw",
           "approximate = pab needs a model with two axes, such as an STDiT: got one whose blocks attend over one "
           "sequence; leave it out");
+  require(source.control.has_value() == !options.control_image.empty(), "draw",
+          "control-image must come with a ControlNet, and a ControlNet with a control-image: got ",
+          source.control ? "a ControlNet alone; name the picture that it follows"
+                         : "an image alone; name the ControlNet with --control");
   class_of(source, options);
   const ops::PictureSize cells = cells_of(source, options);
   const ClipLength length = clip_length(source, options.frames);
@@ -188,12 +191,7 @@ void Drawer::read_image(const DrawOptions& options, Request& request) {
 
 /// Reads the picture that a ControlNet follows, if the model has one.
 void Drawer::read_control(const DrawOptions& options, Request& request) {
-  const bool has_control = models::has_control(model_.decoding_model().shape);
-  require(has_control == !options.control_image.empty(), "draw",
-          "control-image must come with a ControlNet, and a ControlNet with a control-image: got ",
-          has_control ? "a ControlNet alone; name the picture that it follows"
-                      : "an image alone; name the ControlNet with --control");
-  if (!has_control) return;
+  if (!source_.control) return;
   const ops::PictureSize pixels{request.cells.height * source_.factor, request.cells.width * source_.factor};
   const tensor::Field control = models::condition_field(read_control_picture(options.control_image, pixels));
   for (tensor::Batch* told : {&request.captions.told, &request.captions.untold})

@@ -1,11 +1,28 @@
 #include "colossal/diffusion/saved_pipeline.h"
 
 #include "colossal/base/error.h"
+#include "colossal/models/unet_control_net.h"
+#include "colossal/run/adapter_choice.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/data.h"
+#include "colossal/run/learned_words.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/run/stored_config.h"
 
 namespace colossal::diffusion {
+
+void OtherParts::fields(Fields& f) {
+  f.text("vae", vae, "autoencoder in place of that of --from: a folder, a file or a run");
+  f.text("text_encoder", text_encoder,
+         "text encoder in place of that of --from: a folder with its tokenizer, or a pipeline");
+  f.text("control", control,
+         "FOLDER[:SCALE], a ControlNet that a control picture leads: a folder of diffusers, or a run with adapter.kind "
+         "= \"controlnet\"; default: that of --from, if it is such a run");
+  f.texts("embedding", embeddings,
+          "learned words that a prompt may have: a .safetensors file of diffusers or other programs, its folder, or a "
+          "run with adapter.kind = \"textual-inversion\"; may be given several times");
+}
 
 std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::string& folder, const run::Program& program,
                                                                 const char* component) {
@@ -32,9 +49,12 @@ bool draws_pictures(const std::string& from, const run::Program& program) {
 run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
                                   const std::string& sampler, const OtherParts& other) {
   const bool is_pipeline = run::has_pipeline(from), is_replaced = !other.vae.empty() || !other.text_encoder.empty();
-  if (!is_pipeline && !run::is_run(from) && is_replaced)
-    return run::pipeline_of_model(from, other.vae, other.text_encoder);
   run::PipelineSource source;
+  if (!is_pipeline && !run::is_run(from) && is_replaced) {
+    source = run::pipeline_of_model(from, other.vae, other.text_encoder);
+    add_parts(source, other, program);
+    return source;
+  }
   if (is_pipeline) {
     source = run::pipeline_in_folder(from, program.models, sampler);
   } else {
@@ -46,10 +66,25 @@ run::PipelineSource find_pipeline(const std::string& from, const run::Program& p
       source.learned = {from};
     } else if (objective->trains_text_encoder()) {
       source.text_adapters = from;
+    } else if (objective->trains_control()) {
+      source.control = {.folder = from};
     }
   }
   run::replace_parts(source, other.vae, other.text_encoder);
+  add_parts(source, other, program);
   return source;
+}
+
+void add_parts(run::PipelineSource& source, const OtherParts& other, const run::Program& program) {
+  require(other.embeddings.empty() || source.reads_text(), "draw",
+          "--embedding needs a model that reads a prompt: got one of classes; leave it out");
+  source.learned.insert(source.learned.end(), other.embeddings.begin(), other.embeddings.end());
+  run::read_words(source.learned);  // before any rank starts
+  if (!other.control.empty()) source.control = run::parse_adapter(other.control);
+  if (!source.control) return;
+  const std::string& folder = source.control->folder;
+  const models::ModelShape shape = models::without_control(run::find_source(source.model, program).shape);
+  run::check_control_factor(run::control_of(folder, shape), source.factor, folder);
 }
 
 }  // namespace colossal::diffusion

@@ -4,16 +4,23 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "colossal/base/fields.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 #include "colossal/run/program.h"
 
 namespace colossal::diffusion {
 
-/// Parts that replace those of a pipeline, as [vae] from and [text_encoder] from of a run; empty = they stay.
+/// Parts that a pipeline gets besides those of its folder. Commands take them as flags, programs as JSON, under the
+/// same names.
 struct OtherParts {
-  std::string vae{}, text_encoder{};
+  std::string vae{}, text_encoder{};  ///< in place of those of the folder, as [vae] from of a run; empty = they stay
+  std::string control{};              ///< FOLDER[:SCALE] of a ControlNet (run::parse_adapter()); empty = none
+  std::vector<std::string> embeddings{};  ///< files and runs with learned words (run/learned_words.h)
+
+  void fields(Fields& f);
 };
 
 /// Returns the objective of the run in `folder`, as its config has it. It reads no weights. Errors (`component`): no
@@ -26,10 +33,16 @@ std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::strin
 bool draws_pictures(const std::string& from, const run::Program& program);
 
 /// Finds the pipeline of a run folder, or of a folder of diffusers; with `other` parts also that of a model alone, such
-/// as the folder of a transformer (run::pipeline_of_model()). `sampler`: as for run::pipeline_in_folder(). It reads no
-/// weights. Errors: those of objective_of_run(), run::pipeline_in_folder(), run::pipeline_of_model() and
-/// run::replace_parts().
+/// as the folder of a transformer (run::pipeline_of_model()). A run that trained a ControlNet draws with it, unless
+/// `other` names one. `sampler`: as for run::pipeline_in_folder(). It reads no weights but those of learned words.
+/// Errors: those of objective_of_run(), run::pipeline_in_folder(), run::pipeline_of_model(), run::replace_parts() and
+/// add_parts().
 run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
                                   const std::string& sampler = "", const OtherParts& other = {});
+
+/// Adds the ControlNet and the learned words of `other` to a pipeline. Errors ("adapter"): those of
+/// run::parse_adapter(), run::control_of(), run::check_control_factor() and run::read_words(). ("draw") learned words
+/// for a model of classes.
+void add_parts(run::PipelineSource& source, const OtherParts& other, const run::Program& program);
 
 }  // namespace colossal::diffusion

@@ -30,6 +30,7 @@
 #include "colossal/plan/timeline.h"
 #include "colossal/predict/roles.h"
 #include "colossal/predict/step.h"
+#include "colossal/run/control_source.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/weight_budget.h"
@@ -207,6 +208,11 @@ class Planner {
  private:
   bool streams() const { return loading_.memory.has_tiers(); }
   models::ModelShape shape_of(const std::string& part) const { return run::find_source(part, program_).shape; }
+  /// Returns the shape of the model with the ControlNet that it gets.
+  models::ModelShape shape_of_model() const {
+    models::ModelShape shape = shape_of(source_.model);
+    return source_.control ? run::with_control(std::move(shape), *source_.control) : shape;
+  }
   int64_t together() const { return share_ * loading_.layout.data; }  // pictures that all replicas draw at once
 
   /// Records the first `ranks` ranks.
@@ -238,7 +244,7 @@ class Planner {
 
   void add_model() {
     const std::vector<Pass> passes = recorded_by(
-        plan_.ranks, shape_of(source_.model), Held::ByAll, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
+        plan_.ranks, shape_of_model(), Held::ByAll, [&](distributed::DistributedModel& model, comm::Mesh& mesh) {
           run_step(model, mesh.group(run::kGuidanceAxis), source_, work_, share_);
         });
     add("model", passes);

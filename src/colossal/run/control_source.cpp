@@ -96,6 +96,12 @@ models::OwnControl control_of(const std::string& path, const models::ModelShape&
   return models::control_from_diffusers(checkpoint::read_config(path), shape);
 }
 
+models::ModelShape with_control(models::ModelShape shape, const AdapterChoice& choice) {
+  models::OwnControl control = control_of(choice.folder, shape);
+  control.scale = choice.scale;
+  return models::with_control(std::move(shape), std::move(control));
+}
+
 void check_control_factor(const models::OwnControl& control, int64_t factor, const std::string& path) {
   const int64_t reads = int64_t{1} << (control.channels.size() - 1);
   require(reads == factor, "adapter", "the ControlNet ", path, " must read ", factor,

@@ -15,6 +15,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/run/adapter_choice.h"
 #include "colossal/run/adapter_kinds.h"
 #include "colossal/run/saved_model.h"
 
@@ -31,6 +32,10 @@ bool is_control_run(const std::string& path);
 /// Returns the ControlNet at a path, for the model of `shape`. It reads no weights.
 /// Errors ("adapter"): a path of another kind; those of models::control_from_diffusers(), also for a run.
 models::OwnControl control_of(const std::string& path, const models::ModelShape& shape);
+
+/// Returns the shape with the ControlNet of a choice, weighed by its scale. Errors: those of control_of() and
+/// models::with_control().
+models::ModelShape with_control(models::ModelShape shape, const AdapterChoice& choice);
 
 /// Returns the ControlNet that a run trains: that of `from`, or a new one for pictures with `factor` pixels a side of a
 /// cell. Errors ("adapter"): those of control_of(); a factor that is no power of 2, or not that of the ControlNet, with

@@ -17,7 +17,6 @@
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/models/unet_control_net.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
@@ -384,10 +383,7 @@ void add_parts(Opened& opened, const std::string& folder, const Loading& loading
   models::ModelShape& shape = opened.about.shape;
   opened.has_parts_alone = is_control_run(folder) || is_words_run(folder);
   if (loading.learned_rows > 0) shape = models::with_learned_words(std::move(shape), loading.learned_rows);
-  if (!loading.control) return;
-  models::OwnControl control = control_of(loading.control->folder, shape);
-  control.scale = loading.control->scale;
-  shape = models::with_control(std::move(shape), std::move(control));
+  if (loading.control) shape = with_control(std::move(shape), *loading.control);
 }
 
 /// Reads the weights of the model, without those of a ControlNet within it, into `tensors`.

@@ -13,7 +13,6 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/pipeline_parts.h"
-#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/distributed/config.h"
 #include "colossal/serve/local_host.h"
 
@@ -22,6 +21,7 @@ namespace colossal::serve {
 void LocalDrawerOptions::fields(Fields& f) {
   model.source_fields(f);
   model.weight_fields(f);
+  other.fields(f);
 }
 
 LocalDrawerOptions read_local_drawer_options(const std::string& json) {
@@ -48,9 +48,10 @@ void LocalDrawer::Host::run(comm::World& world) {
   const distributed::ParallelConfig layout;
   comm::Mesh mesh(world, layout.axes());
   const run::Program& program = run::built_in();
-  source = diffusion::find_pipeline(options.model.from, program, "draw");
+  source = diffusion::find_pipeline(options.model.from, program, "draw", "", options.other);
   run::Loading loading = options.model.loading();
   loading.tokenizer = "none";
+  loading.control = source.control;
   const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, layout, &program);
   const at::Device device = loaded.model.model->parameters().options().device;
   diffusion::PipelineParts parts(

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colossal/diffusion/draw_options.h"
+#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/serve/drawing_loop.h"
 #include "colossal/serve/model_options.h"
 
@@ -20,6 +21,7 @@ namespace colossal::serve {
 /// The options of a LocalDrawer: those of `colossal draw` that load a model, without those of ranks.
 struct LocalDrawerOptions {
   ModelOptions model;
+  diffusion::OtherParts other;
 
   void fields(Fields& f);
 };

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "colossal/models/shape_parts.h"
 #include "colossal/noise/sampler.h"
 #include "colossal/ops/convolution.h"
+#include "colossal/run/adapter_choice.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/own_tables.h"
@@ -46,8 +48,9 @@ struct PipelineSource {
   DiffusionKeys keys{};                   ///< completed()
   noise::SamplerOptions sampler{};        ///< sampler that draws if a user names none, and options of all samplers
   std::vector<std::string> class_names{};
-  std::vector<std::string> notices{};  ///< lines for the user
-  std::vector<std::string> learned{};  ///< files and runs with words for the text encoder (run/learned_words.h)
+  std::vector<std::string> notices{};      ///< lines for the user
+  std::vector<std::string> learned{};      ///< files and runs with words for the text encoder (run/learned_words.h)
+  std::optional<AdapterChoice> control{};  ///< ControlNet that the model gets within it (Loading::control)
 
   bool reads_text() const { return sizes.text > 0; }
   bool has_latents() const { return !vae.empty(); }
