@@ -82,6 +82,23 @@ TEST_F(CaptionedTars, GroupMembersByNameUpToTheFirstPoint) {
   EXPECT_THAT(test::thrown_message([&] { pictures->bytes(0); }), HasSubstr("a.tar changed since it was opened"));
 }
 
+TEST_F(CaptionedTars, HaveControlPicturesBesidePictures) {
+  const std::string path = folder.write("a.tar", tar({{"d.r/x.control.png", png(7, 2)},
+                                                      {"d.r/x.png", png(3, 2)},
+                                                      {"d.r/x.txt", "x"},
+                                                      {"y.png", png(4, 2)},
+                                                      {"y.txt", "y"},
+                                                      {"lost.control.png", png(9, 2)}}));
+  const auto pictures = open_captioned(path, {.has_controls = true});
+  ASSERT_EQ(pictures->count(), 2);
+  EXPECT_TRUE(pictures->has_control(0));
+  EXPECT_EQ(pictures->control_bytes(0), png(7, 2));
+  EXPECT_EQ(pictures->control_name(0), "a.tar/d.r/x.control.png");
+  EXPECT_FALSE(pictures->has_control(1));
+  EXPECT_EQ(pictures->control_name(1), "a.tar/y.control.png");
+  EXPECT_THAT(test::thrown_message([&] { pictures->control_bytes(1); }), HasSubstr("a.tar/y.png has no control"));
+}
+
 TEST_F(CaptionedTars, HaveNamesOfAnyForm) {
   const std::string name = "\xc3\xa9/" + std::string(150, 'n') + ".png";
   std::string bytes = tar_member("a folder/", "", '5') + test_pictures::pax_path(name) + tar_member("cut", png(3, 2)) +
@@ -220,6 +237,28 @@ TEST(CaptionedParquet, ReadsPicturesAndStructuresOfThem) {
   EXPECT_THAT(refusal(path), AllOf(HasSubstr(path), HasSubstr("no column of captions: text or caption"),
                                    HasSubstr("set data.text_columns")));
   EXPECT_THAT(refusal(kParquet + "snappy.parquet"), HasSubstr("no column of encoded pictures"));
+}
+
+// Row 1 has no control picture, and row 2 an empty structure; the columns alternate between two blocks.
+TEST(CaptionedParquet, ReadsTheColumnOfControlPictures) {
+  for (const char* name : {"controls", "controls_plain"}) {
+    SCOPED_TRACE(name);
+    const std::string path = kParquet + name + ".parquet";
+    const auto pictures = open_captioned(path, {.has_controls = true});
+    check_pictures(*pictures, 2);
+    for (int64_t i = 0; i < 7; ++i) {
+      ASSERT_EQ(pictures->has_control(i), i != 1 && i != 2) << i;
+      EXPECT_EQ(pictures->control_name(i), concat("column conditioning_image of ", name, ".parquet:", i + 1));
+      if (pictures->has_control(i)) {
+        EXPECT_EQ(decode_picture(pictures->control_bytes(i), "a").rgb[0], 200 - i);
+      }
+    }
+    EXPECT_THAT(test::thrown_message([&] { pictures->control_bytes(1); }), HasSubstr("has no control picture"));
+    const auto without = open_captioned(path);
+    check_pictures(*without, 1);
+    EXPECT_FALSE(without->has_control(0));
+  }
+  EXPECT_FALSE(open_captioned(kParquet + "pictures.parquet", {.has_controls = true})->has_control(0));
 }
 
 TEST(CaptionedParquet, ReadsAFolderOfFiles) {

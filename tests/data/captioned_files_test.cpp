@@ -161,6 +161,28 @@ TEST_F(CaptionedFiles, StandInATableOfCommas) {
   EXPECT_THAT(notices, Contains(HasSubstr("metadata.csv:3: text follows the quote")));
 }
 
+TEST_F(CaptionedFiles, HaveControlPicturesThatAListNames) {
+  folder.write("a.png", png(3, 2));
+  folder.write("b.png", png(4, 2));
+  folder.write("b.control.png", png(6, 2));
+  folder.write("edges/one.png", png(5, 2));
+  folder.write("metadata.csv", "file_name,text,conditioning_image_file_name\na.png,a,edges/./one.png\nb.png,b,\n");
+  const CaptionedOptions options{.has_controls = true};
+  const auto pictures = open_captioned(folder.path(), options);
+  ASSERT_EQ(pictures->count(), 2);
+  EXPECT_EQ(pictures->control_name(0), folder / "edges/one.png");
+  EXPECT_EQ(pictures->control_bytes(0), png(5, 2));
+  EXPECT_EQ(pictures->control_bytes(1), png(6, 2)) << "beside the picture";
+  EXPECT_THAT(pictures->take_notices(), testing::IsEmpty());
+  folder.write("metadata.csv", "file_name,text,conditioning_image_file_name\na.png,a,../one.png\nb.png,b,lost.png\n");
+  EXPECT_THAT(refusal(folder.path(), options),
+              HasSubstr("metadata.csv:2: conditioning_image_file_name must be a path within the folder"));
+  const CaptionedOptions skipping{.on_error = OnError::Skip, .has_controls = true};
+  const auto left = open_captioned(folder.path(), skipping);
+  ASSERT_EQ(left->count(), 1);
+  EXPECT_FALSE(left->has_control(0));
+}
+
 TEST_F(CaptionedFiles, NamesLinesOfAListThatAreWrong) {
   folder.write("pictures/a.png", png(3, 2));
   folder.write("outside.png", png(3, 2));

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/file.h"
@@ -23,6 +24,8 @@
 namespace colossal::diffusion::control_runs_test {
 namespace {
 
+using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
 using testing::SizeIs;
 using Flags = std::vector<std::string>;
@@ -174,8 +177,10 @@ TEST_F(ControlRuns, LearnPicturesBesidePictures) {
   write_pictures("pictures", 6, 16, 16);
   const Flags flags{"--data.path=" + (folder_ / "pictures"), "--data.latents=" + (folder_ / "latents"),
                     "--data.size=16,16", "--data.held_out=0", "--training.evaluate_every=0"};
-  EXPECT_THAT(test::thrown_message([&] { train(control_config("none", flags)); }),
-              HasSubstr("6 without one, the first of which must be"));
+  EXPECT_THAT(
+      test::thrown_message([&] { train(control_config("none", flags)); }),
+      AllOf(HasSubstr("6 without one, the first of which must be " + (folder_ / "pictures/16x16-0.control.png")),
+            HasSubstr("data.on_error")));
   for (int64_t i = 0; i < 6; ++i)
     folder_.write(concat("pictures/16x16-", i, ".control.png"),
                   data::encode_png(data::draw_shape_outline(i, 1, 16, 16)));
@@ -184,7 +189,36 @@ TEST_F(ControlRuns, LearnPicturesBesidePictures) {
   EXPECT_THAT(metric(c, "loss"), SizeIs(3));
   folder_.write("pictures/16x16-0.control.png", data::encode_png(data::draw_shape_outline(0, 1, 8, 8)));
   EXPECT_THAT(test::thrown_message([&] { train(control_config("small", flags)); }),
-              HasSubstr("must have its size, 16 x 16: got 8 x 8"));
+              HasSubstr("16x16-0.control.png must have the size of its picture, 16 x "
+                        "16: got 8 x 8"));
+  // A small, a broken and a missing one are left out by name.
+  folder_.write("pictures/16x16-1.control.png", "no picture");
+  std::filesystem::remove(folder_ / "pictures/16x16-2.control.png");
+  const run::Config skips = control_config("skips", test::joined(flags, {"--data.on_error=skip"}));
+  const run::ResolvedModel resolved = run::resolve_model(skips, program());
+  const run::OpenedData opened = resolved.objective.objective->open({.config = skips, .shape = resolved.shape});
+  for (const char* name : {"16x16-0.control.png must have the size", "16x16-1.control.png", "16x16-2.control.png"})
+    EXPECT_THAT(opened.notices, Contains(AllOf(HasSubstr("skipped: "), HasSubstr(name))));
+  train(skips);
+  EXPECT_THAT(metric(skips, "loss"), SizeIs(3));
+}
+
+TEST_F(ControlRuns, GoOnWithTheSameControlPicturesOnly) {
+  write_pictures("pictures", 6, 16, 16);
+  const auto write_control = [&](int64_t i, uint64_t look) {
+    folder_.write(concat("pictures/16x16-", i, ".control.png"),
+                  data::encode_png(data::draw_shape_outline(i, look, 16, 16)));
+  };
+  for (int64_t i = 0; i < 6; ++i) write_control(i, 1);
+  const run::Config c = control_config(
+      "run", {"--data.path=" + (folder_ / "pictures"), "--data.size=16,16", "--data.latents=" + (folder_ / "latents"),
+              "--data.held_out=0", "--training.evaluate_every=0"});
+  train(c, train::Start::Overwrite, 2);
+  write_control(4, 2);
+  EXPECT_THAT(test::thrown_message([&] { train(c, train::Start::Resume); }), HasSubstr("pictures"));
+  write_control(4, 1);
+  train(c, train::Start::Resume);
+  EXPECT_THAT(metric(c, "loss"), SizeIs(3));
 }
 
 TEST_F(ControlRuns, RefuseWhatDoesNotFit) {

@@ -281,7 +281,9 @@ TEST_F(Pictures, LeaveOutThoseWithBrokenPixels) {
   folder_.write("b.png", png);
   DrawnPictures pictures = open();
   ASSERT_THAT(pictures.training, SizeIs(2)) << "its header is whole";
-  EXPECT_THAT(test::thrown_message([&] { pixels_of(pictures, 1, {8, 8}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                pixels_of(pictures, 1, {8, 8});
+              }),
               testing::AllOf(HasSubstr("b.png"), HasSubstr("set data.on_error = \"skip\"")));
   const std::string of_broken = pictures.at(1).content;
   skip_broken(pictures, [&](const DrawnPicture& one) { return one.content == of_broken; });
@@ -454,6 +456,25 @@ TEST_F(LatentRows, MirrorEverySecondPicture) {
     mirrored += filled(all, 1, seed).at(kTargets).mean().item<double>() > 50 ? 1 : 0;
   }
   EXPECT_NEAR(mirrored, 50, 20);
+}
+
+TEST_F(LatentRows, MirrorControlPicturesWithTheirPictures) {
+  data::Picture marked{8, 8, std::vector<uint8_t>(8 * 8 * 3, 0)};
+  std::fill(marked.rgb.begin(), marked.rgb.begin() + 3, 255);  // white at the left end of the first row
+  folder_.write("1.control.png", data::encode_png(marked));
+  options_.noised.mirror = true;
+  options_.noised.control = 2;
+  const LatentSamples all = samples();
+  std::set<bool> seen;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const tensor::Batch row = filled(all, 1, seed);
+    const bool is_mirrored = row.at(kTargets).mean().item<double>() > 50;
+    seen.insert(is_mirrored);
+    at::Tensor want = at::zeros({1, 3, 8, 8});
+    want.select(2, 0).select(2, is_mirrored ? 7 : 0).fill_(1);
+    EXPECT_TRUE(at::equal(row.at(kControlPicture), want)) << seed;
+  }
+  EXPECT_THAT(seen, SizeIs(2));
 }
 
 TEST_F(LatentRows, HeldOutHaveTheMeanAndTheirCaption) {

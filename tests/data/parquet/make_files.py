@@ -64,3 +64,10 @@ pq.write_table(pa.table({"image": pa.array(faulty, image.type), "caption": fault
 required_picture = pa.schema([pa.field("jpg", pa.binary(), nullable=False), pa.field("title", pa.string())])
 pq.write_table(pa.table({"jpg": pictures, "title": captions}, schema=required_picture),
                FOLDER / "pictures_bytes.parquet", store_schema=False)
+# A column of control pictures beside them: row 1 has none, and row 2 an empty structure.
+controls = [None if i == 1 else {"bytes": None if i == 2 else png(5 + i, 3 + i, 200 - i), "path": f"{i}.png"}
+            for i in range(len(pictures))]
+with_controls = of_datasets.append_column("conditioning_image", pa.array(controls, image.type))
+for name in "pictures", "pictures_plain":
+    pq.write_table(with_controls, FOLDER / f"{name.replace('pictures', 'controls')}.parquet", row_group_size=4,
+                   store_schema=False, **picture_files[name])

@@ -53,7 +53,7 @@ class CaptionedShapes final : public CaptionedPictures {
     return encode_png(
         draw_shape_outline(shape_of(index), look_of_shape(options_.seed, index), picture.width, picture.height));
   }
-  void check_controls() const override {}
+  bool has_control(int64_t) const override { return true; }
 
  private:
   CaptionedOptions options_;
@@ -116,7 +116,8 @@ std::unique_ptr<CaptionedPictures> open_folder(const std::string& path, const Ca
     return open_captioned_files(path, options);
   LeftOut left_out;
   const std::vector<std::string> tars = visible_files(path, is_tar), parquet = visible_files(path, is_parquet);
-  visible_files(path, [](const std::string& file) { return is_tar(file) || is_parquet(file); }, &left_out);
+  visible_files(
+      path, [](const std::string& file) { return is_tar(file) || is_parquet(file); }, &left_out);
   require(tars.empty() || parquet.empty(), "data", path, " must have pictures in one form: got ", tars.size(),
           " .tar and ", parquet.size(), " .parquet files; put them into two folders");
   if (!tars.empty()) return open_captioned_tars(path, tars, options);
@@ -144,12 +145,11 @@ std::vector<std::string> CaptionedFindings::finish(const std::string& path) {
   return std::move(notices);
 }
 
-std::string CaptionedPictures::control_bytes(int64_t index) const {
-  throw Error("data", concat(at(index).name, " must be a file in a folder to have a control picture beside it: got ",
-                             "pictures in another form; put them into a folder, x.control.png beside x.png"));
-}
+std::string CaptionedPictures::control_name(int64_t index) const { return "the control picture of " + at(index).name; }
 
-void CaptionedPictures::check_controls() const { control_bytes(0); }
+std::string CaptionedPictures::control_bytes(int64_t index) const {
+  throw Error("data", concat(at(index).name, " has no control picture"));
+}
 
 StampedFile CaptionedPictures::stamped_file(int64_t) const { return {}; }
 

@@ -40,6 +40,7 @@ struct CaptionedOptions {
   bool has_videos = false;    ///< true = videos (has_video_ending()) are read as well as pictures
   int64_t frames = 1;         ///< above 1, with has_videos: drawn shapes move in clips of so many frames
   double fps = 24;            ///< the rate of those clips, 0.01 to 50
+  bool has_controls = false;  ///< true = the control pictures are found, too, for a ControlNet
 };
 
 /// The state of a file, by which a program knows it again without reading it.
@@ -68,12 +69,15 @@ class CaptionedPictures {
   /// Returns the same bytes to be read in pieces, for open_video(). The result keeps open what it reads. Errors: as
   /// bytes().
   virtual PictureBytes open(int64_t index) const;
-  /// Returns the encoded bytes of the control picture of a picture: the file `x.control.png` beside `x.png`, or a PNG
-  /// of the outline of a drawn shape (draw_shape_outline()). Errors ("data"): tar and Parquet files and folders of
-  /// classes, which have none; those of bytes().
+  /// Returns the name of the control picture of a picture, or the one that it should have, for messages.
+  virtual std::string control_name(int64_t index) const;
+  /// Returns true if that picture has a control picture, of which nothing is read. Needs
+  /// CaptionedOptions::has_controls.
+  virtual bool has_control(int64_t) const { return false; }
+  /// Returns the encoded bytes of the control picture of a picture, for decode_picture(): those of its file, member or
+  /// column, or a PNG of the outline of a drawn shape (draw_shape_outline()). Errors ("data"): there is none; those of
+  /// bytes().
   virtual std::string control_bytes(int64_t index) const;
-  /// Checks that each picture has a control picture. Errors ("data"), with the first that has none and their number.
-  virtual void check_controls() const;
   /// Returns the file that holds the picture, and its file_stamp(). Both are empty if they are not known, as of Parquet
   /// files and drawn shapes.
   virtual StampedFile stamped_file(int64_t index) const;
@@ -105,8 +109,12 @@ class CaptionedPictures {
 ///   to the first point after the last slash are a sample: one picture, and `x.txt`, `x.caption` or `x.json` with a
 ///   member for the caption, in this order of preference. Compressed tars are refused.
 /// - A .parquet file or a folder of them, with a column of encoded pictures (bytes, or a structure with the member
-///   `bytes`, as the package datasets writes it) and a column of captions. If there are several of pictures, that with
-///   the name `image` is used. There are no videos in Parquet files.
+///   `bytes`, as the package datasets writes it) and a column of captions. If there are several of pictures besides
+///   `conditioning_image`, that with the name `image` is used. There are no videos in Parquet files.
+///
+/// With has_controls a picture may have a control picture: the file or member `x.control.png` beside `x.png`, the path
+/// `conditioning_image_file_name` in a line of a list (else the file beside it), or the Parquet column
+/// `conditioning_image`. Both names are those of the package datasets and of diffusers' training script.
 ///
 /// With has_videos the same holds for videos: `x.mp4` has its caption in `x.txt`.
 ///

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <list>
 #include <mutex>
+#include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/input_file.h"
@@ -41,6 +42,7 @@ struct ParquetPlaces {
   std::vector<ParquetFileSize> files;
   std::vector<PictureBlock> blocks;
   std::vector<BlockPlace> pictures;
+  std::vector<BlockPlace> controls;  // of each picture, if control pictures are read; a count of -1 = it has none
 };
 
 /// Returns the result of `work`, whose Errors get the file's name.
@@ -60,8 +62,21 @@ class CaptionedParquet final : public CaptionedPictures {
   CaptionedParquet(ParquetPlaces places, std::vector<CaptionedPicture> pictures, std::vector<std::string> notices)
       : CaptionedPictures(std::move(pictures), std::move(notices)), places_(std::move(places)) {}
 
-  std::string bytes(int64_t index) const override {
-    const BlockPlace& place = places_.pictures.at(static_cast<size_t>(index));
+  std::string bytes(int64_t index) const override { return at_place(places_.pictures.at(static_cast<size_t>(index))); }
+
+  std::string control_name(int64_t index) const override {
+    return concat("column ", kControlColumn, " of ", at(index).name);
+  }
+  bool has_control(int64_t index) const override {
+    return !places_.controls.empty() && places_.controls.at(static_cast<size_t>(index)).count >= 0;
+  }
+  std::string control_bytes(int64_t index) const override {
+    return has_control(index) ? at_place(places_.controls[static_cast<size_t>(index)])
+                              : CaptionedPictures::control_bytes(index);
+  }
+
+ private:
+  std::string at_place(const BlockPlace& place) const {
     const PictureBlock& block = places_.blocks[place.block];
     if (block.block.codec == 0) {  // is stored as it is
       std::string bytes(static_cast<size_t>(place.count), '\0');
@@ -71,7 +86,6 @@ class CaptionedParquet final : public CaptionedPictures {
     return unpacked(place.block)->substr(static_cast<size_t>(place.offset), static_cast<size_t>(place.count));
   }
 
- private:
   struct Kept {
     size_t block;
     std::shared_ptr<const std::string> bytes;
@@ -113,14 +127,25 @@ class CaptionedParquet final : public CaptionedPictures {
   mutable size_t kept_bytes_ = 0;
 };
 
+/// Returns true for a column of encoded pictures.
+bool has_pictures(const ParquetLeaf& leaf) {
+  const bool is_member = leaf.path.size() == 2 && leaf.path[1] == "bytes";
+  return leaf.type == kByteStrings && !leaf.is_list && !leaf.is_text && (leaf.path.size() == 1 || is_member);
+}
+
+/// Returns the column of control pictures; null = there is none.
+const ParquetLeaf* control_leaf(const std::vector<ParquetLeaf>& leaves) {
+  const auto found = std::find_if(leaves.begin(), leaves.end(), [](const ParquetLeaf& leaf) {
+    return has_pictures(leaf) && leaf.path[0] == kControlColumn;
+  });
+  return found == leaves.end() ? nullptr : &*found;
+}
+
 /// Returns the column of encoded pictures. Errors ("data"): there is none, or several and none is called `image`.
 const ParquetLeaf& picture_leaf(const std::vector<ParquetLeaf>& leaves) {
   std::vector<const ParquetLeaf*> candidates;
-  for (const ParquetLeaf& leaf : leaves) {
-    const bool is_member = leaf.path.size() == 2 && leaf.path[1] == "bytes";
-    if (leaf.type == kByteStrings && !leaf.is_list && !leaf.is_text && (leaf.path.size() == 1 || is_member))
-      candidates.push_back(&leaf);
-  }
+  for (const ParquetLeaf& leaf : leaves)
+    if (has_pictures(leaf) && leaf.path[0] != kControlColumn) candidates.push_back(&leaf);
   require(!candidates.empty(), "data", "no column of encoded pictures: bytes, or a structure with the member bytes");
   if (candidates.size() == 1) return *candidates.front();
   for (const ParquetLeaf* leaf : candidates)
@@ -152,6 +177,7 @@ class ParquetPictures {
     const auto& leaves = footer->leaves();
     const auto picture = of_file(*file_, [&] { return picture_leaf(leaves); });
     const auto caption = of_file(*file_, [&] { return caption_leaf(leaves, found_.options().text_column); });
+    const ParquetLeaf* const control = found_.options().has_controls ? control_leaf(leaves) : nullptr;
     for (size_t group = 0; group < footer->groups(); ++group) {
       const int64_t rows = of_file(*file_, [&] { return footer->rows(group); });
       if (rows == 0) continue;
@@ -159,11 +185,20 @@ class ParquetPictures {
           of_file(*file_, [&] { return ParquetColumn(file_, footer->chunk(group, picture.path), picture.levels); });
       auto captions =
           of_file(*file_, [&] { return ParquetColumn(file_, footer->chunk(group, caption.path), caption.levels); });
+      std::optional<ParquetColumn> controls;
+      if (control)
+        of_file(*file_, [&] { controls.emplace(file_, footer->chunk(group, control->path), control->levels); });
       for (int64_t i = 0; i < rows; ++i) {
         const ParquetValue bytes = of_file(*file_, [&] { return pictures.next(); });
         const ParquetValue text = of_file(*file_, [&] { return captions.next(); });
+        BlockPlace shown{0, 0, -1};
+        if (controls && of_file(*file_, [&] { return controls->next(); }).kind == ParquetValue::Kind::Text)
+          shown = place_of(controls->place(), last_control_);
         ++row_;
-        found_.attempt([&] { add(bytes, text, pictures); });
+        found_.attempt([&] {
+          add(bytes, text, pictures);
+          if (found_.options().has_controls) places_.controls.push_back(shown);
+        });
       }
     }
   }
@@ -177,19 +212,24 @@ class ParquetPictures {
     CaptionedPicture picture =
         measured_picture(bytes_of(bytes.text), concat(name_, ":", row_), place, found_.options());
     picture.caption = caption;
-    const ParquetPlace at = column.place();
-    const size_t file = places_.files.size() - 1;
-    const bool is_known =
-        !places_.blocks.empty() && places_.blocks.back().file == file && places_.blocks.back().block == at.block;
-    if (!is_known) places_.blocks.push_back({file, at.block});
-    places_.pictures.push_back({places_.blocks.size() - 1, at.offset, at.count});
+    places_.pictures.push_back(place_of(column.place(), last_picture_));
     found_.pictures.push_back(std::move(picture));
+  }
+
+  /// Returns the place of a value in the file. `last`: the block of the column's last value, by number.
+  BlockPlace place_of(const ParquetPlace& at, std::optional<size_t>& last) {
+    if (!last || !(places_.blocks[*last].block == at.block)) {
+      last = places_.blocks.size();
+      places_.blocks.push_back({places_.files.size() - 1, at.block});
+    }
+    return {*last, at.offset, at.count};
   }
 
   std::shared_ptr<const InputFile> file_;
   std::string name_;
   CaptionedFindings& found_;
   ParquetPlaces& places_;
+  std::optional<size_t> last_picture_{}, last_control_{};
   int64_t row_ = 0;
 };
 

@@ -61,8 +61,10 @@ std::string clean_caption(std::string_view text, const std::string& place);
 /// Errors ("data"), beginning with `place`: there is none, or it is no text; the same as clean_caption().
 std::string caption_in(const nlohmann::json& object, const CaptionedOptions& options, const std::string& place);
 
-/// Ending of the file beside a picture that has its control picture.
-constexpr const char* kControlEnding = ".control.png";
+/// Ending of the file or member beside a picture that has its control picture, and the Parquet column of control
+/// pictures. A list has the path under the column's name with "_file_name".
+constexpr const char *kControlEnding = ".control.png", *kControlColumn = "conditioning_image",
+                     *kControlPath = "conditioning_image_file_name";
 
 /// Returns true if a name ends as pictures do: .png, .jpg, .jpeg or .webp, in any case.
 bool has_picture_ending(std::string_view path);

@@ -24,7 +24,7 @@ constexpr std::array<const char*, 3> kCaptionEndings = {"txt", "caption", "json"
 /// The members of one name in a tar.
 struct TarSample {
   std::string name{};  // name of the picture, or of the first member if the sample has no picture
-  std::optional<TarMember> picture{};
+  std::optional<TarMember> picture{}, control{};
   std::array<std::optional<TarMember>, kCaptionEndings.size()> captions{};
   bool has_other_picture = false;
 };
@@ -47,6 +47,7 @@ class TarSamples {
       sample.name = member.name;
       sample.picture = member;
     }
+    if ("." + ending == kControlEnding) sample.control = member;
     for (size_t i = 0; i < kCaptionEndings.size(); ++i)
       if (ending == kCaptionEndings[i]) sample.captions[i] = member;
   }
@@ -58,10 +59,11 @@ class TarSamples {
   std::vector<TarSample> samples_;
 };
 
-/// The place of a picture: its tar, by number, and its bytes in it.
+/// The place of a picture and of its control picture: its tar, by number, and their bytes in it.
 struct TarPlace {
   size_t tar;
   int64_t offset, size;
+  int64_t control_offset = 0, control_size = -1;  // -1 = there is none
 };
 
 /// A tar and the number of bytes that it had when it was listed.
@@ -79,30 +81,47 @@ class CaptionedTars final : public CaptionedPictures {
         tars_(std::move(tars)),
         places_(std::move(places)) {}
 
-  std::string bytes(int64_t index) const override {
-    const PictureBytes member = open(index);
-    std::string bytes(static_cast<size_t>(member.size), '\0');
-    member.read(0, member.size, bytes.data());
-    return bytes;
-  }
+  std::string bytes(int64_t index) const override { return content(open(index)); }
 
   PictureBytes open(int64_t index) const override {
-    const TarPlace& place = places_.at(static_cast<size_t>(index));
-    const ListedTar& tar = tars_[place.tar];
-    const auto file = InputFile::open(tar.path);  // not kept open, because there may be thousands
-    require(file->size() == tar.size, "data", tar.path, " changed since it was opened: it had ", tar.size,
-            " bytes, now ", file->size(), "; start again");
-    return kept_bytes(file, place.offset, place.size);
+    const TarPlace& place = place_of(index);
+    return kept_bytes(opened(place.tar), place.offset, place.size);
   }
 
+  std::string control_name(int64_t index) const override {
+    const std::string& name = at(index).name;  // whose stem ends at the first point after the last slash
+    return name.substr(0, name.find('.', name.rfind('/'))) + kControlEnding;
+  }
+  bool has_control(int64_t index) const override { return place_of(index).control_size >= 0; }
+  std::string control_bytes(int64_t index) const override {
+    const TarPlace& place = place_of(index);
+    if (place.control_size < 0) return CaptionedPictures::control_bytes(index);
+    require(place.control_size <= kMaxPictureFileBytes, "data", control_name(index), " has more than ",
+            kMaxPictureFileBytes, " bytes");
+    return content(kept_bytes(opened(place.tar), place.control_offset, place.control_size));
+  }
   StampedFile stamped_file(int64_t index) const override {
-    const TarPlace& place = places_.at(static_cast<size_t>(index));
+    const TarPlace& place = place_of(index);
     std::error_code failed;
     const std::string path = fs::absolute(tars_[place.tar].path, failed).lexically_normal().string();
     return {concat(path, "/", place.offset), file_stamp(path)};
   }
 
  private:
+  static std::string content(const PictureBytes& member) {
+    std::string bytes(static_cast<size_t>(member.size), '\0');
+    member.read(0, member.size, bytes.data());
+    return bytes;
+  }
+  const TarPlace& place_of(int64_t index) const { return places_.at(static_cast<size_t>(index)); }
+  std::shared_ptr<const InputFile> opened(size_t number) const {
+    const ListedTar& tar = tars_[number];
+    auto file = InputFile::open(tar.path);  // not kept open, because there may be thousands
+    require(file->size() == tar.size, "data", tar.path, " changed since it was opened: it had ", tar.size,
+            " bytes, now ", file->size(), "; start again");
+    return file;
+  }
+
   std::vector<ListedTar> tars_;
   std::vector<TarPlace> places_;
 };
@@ -167,6 +186,10 @@ std::unique_ptr<CaptionedPictures> open_captioned_tars(const std::string& path, 
         found.pictures.push_back(
             picture_of_sample(sample, *file, name + "/" + member, tar + "/" + member, found.options()));
         places.push_back({listed.size(), sample.picture->offset, sample.picture->size});
+        if (sample.control) {
+          places.back().control_offset = sample.control->offset;
+          places.back().control_size = sample.control->size;
+        }
       });
     }
     listed.push_back({tar, file->size()});

@@ -207,10 +207,10 @@ DiffusionObjective::Drawn DiffusionObjective::open_pictures(const Config& config
     drawn.cache =
         std::make_shared<const LatentCache>(folder_of_latents(config, data_keys_), key_of_latents(config, pipeline_));
   drawn.pictures = std::make_shared<DrawnPictures>(open_drawn_pictures(config, data_keys_, pipeline_));
-  if (control_) drawn.pictures->files->check_controls();
   if (word_rows_ > 0) check_words(*drawn.pictures);
   if (drawn.cache) drawn.is_known = encoded_in(*drawn.cache, data_keys_.mirror);
   if (on_error_of(config.data) == data::OnError::Skip) skip_broken(*drawn.pictures, drawn.is_known);
+  if (control_) check_controls(config, *drawn.pictures);
   if (pipeline_.sizes.frames > 0) {
     check_batch_size(config);
     choose_clips(*drawn.pictures, lengths_, static_cast<uint64_t>(config.training.seed));

@@ -11,6 +11,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/input_file.h"
 #include "colossal/base/join.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/picture.h"
@@ -26,6 +27,7 @@
 namespace colossal::run {
 namespace {
 
+constexpr const char* kSkipRemedy = "; to train without it set data.on_error = \"skip\"";
 constexpr int64_t kMaxPictureFile = int64_t{1} << 28;
 constexpr uint64_t kShapeSeed = 0x5afe;  // of the drawn shapes that are encoded, in all runs
 
@@ -111,7 +113,8 @@ DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Con
                                       .seed = kShapeSeed,
                                       .has_videos = are_clips,
                                       .frames = are_clips ? lengths_of_clips(keys, pipeline, {1}).frames.back() : 1,
-                                      .fps = keys.fps});
+                                      .fps = keys.fps,
+                                      .has_controls = trains_control(config)});
   drawn.pictures.resize(static_cast<size_t>(drawn.files->count()));
   for (int64_t i = 0; are_clips && i < drawn.files->count(); ++i) {
     const double seconds = drawn.files->at(i).seconds;
@@ -275,24 +278,79 @@ at::Tensor pixels_of(const DrawnPictures& drawn, int64_t index, const data::Pict
   try {
     return signed_pixels(decoded_part(drawn.files->bytes(index), drawn.files->at(index).name, crop, whole));
   } catch (const Error& error) {
-    throw Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\""));
+    throw Error("data", error.message() + kSkipRemedy);
   }
 }
 
-at::Tensor control_pixels_of(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
+namespace {
+
+/// Decodes and resamples a control picture. Errors: those of control_pixels_of(), without the remedy.
+data::Picture decoded_control(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
   const data::CaptionedPicture& file = drawn.files->at(index);
+  const std::string name = drawn.files->control_name(index);
   data::PictureSize whole;
-  const data::Picture picture =
-      decoded_part(drawn.files->control_bytes(index), "the control picture of " + file.name, crop, whole);
-  require(whole == data::PictureSize{.width = file.width, .height = file.height}, "data", "the control picture of ",
-          file.name, " must have its size, ", file.width, " x ", file.height, ": got ", whole.width, " x ",
+  data::Picture picture = decoded_part(drawn.files->control_bytes(index), name, crop, whole);
+  require(whole == data::PictureSize{.width = file.width, .height = file.height}, "data", name,
+          " must have the size of its picture, ", file.width, " x ", file.height, ": got ", whole.width, " x ",
           whole.height);
-  return pixels_from_0_to_255(picture).div(255).contiguous();
+  return picture;
+}
+
+}  // namespace
+
+at::Tensor control_pixels_of(const DrawnPictures& drawn, int64_t index, const data::PictureSize& crop) {
+  try {
+    return pixels_from_0_to_255(decoded_control(drawn, index, crop)).div(255).contiguous();
+  } catch (const Error& error) {
+    throw Error("data", error.message() + kSkipRemedy);
+  }
+}
+
+void check_controls(const Config& config, DrawnPictures& drawn) {
+  if (data::parse_builtin_shapes(config.data.path)) return;  // each has one, which follows from its number
+  const data::CaptionedPictures& files = *drawn.files;
+  const bool skips = on_error_of(config.data) == data::OnError::Skip;
+  data::SkippedRecords skipped;
+  int64_t lacking = 0;
+  std::string first;
+  const auto is_faulty = [&](int64_t index) {
+    try {
+      if (!files.has_control(index)) {
+        const std::string name = printable(files.control_name(index));
+        if (lacking++ == 0) first = name;
+        require(!skips, "data", files.at(index).name, " has no control picture, which would be ", name);
+        return false;
+      }
+      if (skips) decoded_control(drawn, index, drawn.at(index).crops.front());
+      drawn.pictures[static_cast<size_t>(index)].control = checksum(files.control_bytes(index));
+      return false;
+    } catch (const Error& error) {
+      if (!skips) throw;
+      skipped.add(error.message());
+      return true;
+    }
+  };
+  std::erase_if(drawn.training, is_faulty);
+  std::erase_if(drawn.held_out, is_faulty);
+  require(lacking == 0 || skips, "data", "each picture must have a control picture: got ", lacking,
+          " without one, the first of which must be ", first, kSkipRemedy);
+  const std::vector<std::string> notices = skipped.take_notices();
+  drawn.notices.insert(drawn.notices.end(), notices.begin(), notices.end());
+  require(!drawn.training.empty(), "data", "there must be pictures to train with: got none with a control picture; ",
+          join(notices, "; "));
 }
 
 at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
   const data::PictureSize size = size_of_pictures(keys, pipeline);
-  return control_pixels_of(open_files(config.data.path, 0, config, keys, pipeline, size), 0, size);
+  const DrawnPictures drawn = open_files(config.data.path, 0, config, keys, pipeline, size);
+  const int64_t last = on_error_of(config.data) == data::OnError::Skip ? drawn.files->count() - 1 : 0;
+  for (int64_t i = 0; i < last; ++i) {
+    try {
+      return control_pixels_of(drawn, i, size);
+    } catch (const Error&) {  // its run left the picture out
+    }
+  }
+  return control_pixels_of(drawn, last, size);
 }
 
 }  // namespace colossal::run

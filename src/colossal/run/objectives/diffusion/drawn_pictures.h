@@ -26,6 +26,7 @@ namespace colossal::run {
 /// What is known of a picture without its pixels.
 struct DrawnPicture {
   std::string content{};  ///< checksum of its file
+  std::string control{};  ///< checksum of its control picture; empty = drawn shapes, or the run reads none
   /// Sizes in pixels to which the part around its middle is resampled: one, or of a prior one for each bucket that
   /// shows the picture
   std::vector<data::PictureSize> crops{};
@@ -79,6 +80,12 @@ data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSour
 /// decoded before; null = none was. Errors ("data"): no picture of training is left. Cost: decodes the others.
 void skip_broken(DrawnPictures& pictures, const std::function<bool(const DrawnPicture&)>& is_known = {});
 
+/// Checks that each picture has a control picture, and sets DrawnPicture::control. With data.on_error = "skip" each must
+/// also be decoded and have the size of its picture, and pictures without such a one are left out, with notices.
+/// Errors ("data"): a picture without one, with the name of the first and their number; no picture of training is left.
+/// Cost: reads all control pictures, and decodes them to skip faulty ones. None for drawn shapes.
+void check_controls(const Config& config, DrawnPictures& pictures);
+
 /// Returns the pixels of a picture, [3, h, w] in [-1, 1].
 at::Tensor signed_pixels(const data::Picture& picture);
 
@@ -90,8 +97,8 @@ at::Tensor pixels_of(const DrawnPictures& pictures, int64_t index, const data::P
 /// CaptionedPictures::control_bytes() and decode_picture(); a control picture of another size than its picture.
 at::Tensor control_pixels_of(const DrawnPictures& pictures, int64_t index, const data::PictureSize& crop);
 
-/// Returns the control picture of the first picture of data.path, at the size of the run, for samples. Errors: as
-/// open_drawn_pictures(), and those of control_pixels_of().
+/// Returns the control picture of the first picture of data.path that has one, at the size of the run, for samples.
+/// Errors: as open_drawn_pictures(), and those of control_pixels_of(), with data.on_error = "skip" of the last picture.
 at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 }  // namespace colossal::run

@@ -31,6 +31,7 @@ LatentSamples::LatentSamples(std::shared_ptr<const DrawnPictures> pictures, std:
     std::string lines;
     for (const data::PictureSize& crop : drawn.crops) lines += drawn.id(crop) + "\n";
     lines += pictures_->files->at(index).caption + "\n";
+    if (!drawn.control.empty()) lines += drawn.control + "\n";
     sum.update(lines.data(), lines.size());
   }
   fingerprint_ = sum.hex();
