@@ -2,10 +2,12 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "colossal/base/error.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/serve/local_drawer.h"
 #include "parts.h"
@@ -22,6 +24,13 @@ void complete(diffusion::DrawnPicture& one) {
     one.png = data::encode_png(one.pixels);
   else
     one.pixels = data::decode_picture(one.png, "a drawn picture");
+}
+
+/// Returns the PNG file of pixels, red, green and blue of each, row by row.
+py::bytes png_of(int64_t width, int64_t height, const std::string& rgb) {
+  require(width > 0 && height > 0 && static_cast<int64_t>(rgb.size()) == width * height * 3, "draw",
+          "a picture must have three bytes for each of its ", width, " x ", height, " pixels: got ", rgb.size());
+  return py::bytes(data::encode_png({width, height, {rgb.begin(), rgb.end()}}));
 }
 
 /// ([(width, height, seed, sampler, steps, seconds, PNG file, pixels)], lines for the user, frames of a clip or 0 of
@@ -50,6 +59,7 @@ py::object next_pictures(LocalDrawing& drawing, double seconds) {
 }  // namespace
 
 void bind_drawer(py::module_& module) {
+  module.def("encode_png", &png_of, py::arg("width"), py::arg("height"), py::arg("rgb"));
   py::class_<LocalDrawing, Held<LocalDrawing>>(module, "Drawing")
       .def("next", &next_pictures, py::arg("seconds"))
       .def("cancel", &LocalDrawing::cancel, WithoutGil());
@@ -60,10 +70,10 @@ void bind_drawer(py::module_& module) {
            py::arg("options"), WithoutGil())
       .def(
           "draw",
-          [](LocalDrawer& drawer, const std::string& json) {
-            return Held<LocalDrawing>(drawer.draw(drawer.options(json)).release());
+          [](LocalDrawer& drawer, const std::string& json, const std::map<std::string, std::string>& files) {
+            return Held<LocalDrawing>(drawer.draw(drawer.options(json, files), files).release());
           },
-          py::arg("options"), WithoutGil())
+          py::arg("options"), py::arg("files"), WithoutGil())
       .def("close", &LocalDrawer::close, WithoutGil())
       .def("notices", &LocalDrawer::notices);
 }

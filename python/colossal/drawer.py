@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _binding
+from .error import Error
 from .local_model import WAIT, LocalModel, log, plain
 from .own_process import OwnProcess
 
@@ -35,6 +36,25 @@ class Picture:
             file.write(self.png)
 
 
+_PICTURES = ("image", "mask", "control_image", "last")  #: options that are files or arrays
+
+
+def _is_array(value: Any) -> bool:
+    return value is not None and not isinstance(value, (str, os.PathLike))
+
+
+def _png(picture: Any) -> bytes:
+    """Returns the PNG file of an array of uint8, [height, width, 3] or [height, width]."""
+    import numpy
+
+    array = numpy.asarray(picture)
+    if array.ndim == 2:
+        array = numpy.stack([array] * 3, axis=2)
+    if array.dtype != numpy.uint8 or array.ndim != 3 or array.shape[2] != 3:
+        raise Error("draw", f"a picture must be uint8 [height, width, 3]: got {array.dtype} {list(array.shape)}")
+    return _binding.encode_png(array.shape[1], array.shape[0], array.tobytes())
+
+
 class Drawer:
     """A pipeline of diffusers, or a run whose model draws, that draws pictures in this process.
 
@@ -43,7 +63,8 @@ class Drawer:
 
     The options are those of `colossal draw`: `precision` is the dtype of weights and activations, `memory_device` and
     `memory_host` bound the memory for weights, `memory_disk` is a folder for what does not fit. Of a run with
-    training.ema the average of the weights is used, and with `no_ema` the last ones.
+    training.ema the average of the weights is used, and with `no_ema` the last ones. `control` is a ControlNet,
+    ``"FOLDER:0.8"``, `embedding` are files of learned words; `vae` and `text_encoder` replace those of the folder.
 
     Errors: `colossal.Error` with the command's message.
     """
@@ -53,6 +74,10 @@ class Drawer:
         folder: str | os.PathLike[str],
         *,
         adapter: str | os.PathLike[str] | None = None,
+        control: str | os.PathLike[str] | None = None,
+        embedding: str | os.PathLike[str] | list[str] | None = None,
+        vae: str | os.PathLike[str] | None = None,
+        text_encoder: str | os.PathLike[str] | None = None,
         base: str | os.PathLike[str] | None = None,
         no_ema: bool | None = None,
         precision: str | None = None,
@@ -83,13 +108,14 @@ class Drawer:
         guidance: float | None = None,
         rescale: float | None = None,
         clip_skip: int | None = None,
-        image: str | os.PathLike[str] | None = None,
+        image: Any = None,
         strength: float | None = None,
-        mask: str | os.PathLike[str] | None = None,
+        mask: Any = None,
+        control_image: Any = None,
         tiles: bool | None = None,
         frames: int | None = None,
         fps: float | None = None,
-        last: str | os.PathLike[str] | None = None,
+        last: Any = None,
         approximate: str | None = None,
     ) -> list[Any]:
         """Returns `count` pictures, each a `Picture`, in order. Picture k, from 0, has the seed `seed` + k.
@@ -98,7 +124,9 @@ class Drawer:
         the model is told, `image` then the first frame of the clips, and `last` the last one.
 
         `prompt` is the caption or, for a model of classes, the name or number of the class. `size` is a width and a
-        height in pixels. The other options are those of `colossal draw`, with its defaults: `seed` is 1, `steps` 25.
+        height in pixels. `image`, `mask`, `control_image` and `last` are paths of PNG or JPEG files, or arrays of uint8,
+        [height, width, 3] or of gray [height, width]. `control_image` needs a drawer with `control`.
+        The other options are those of `colossal draw`, with its defaults: `seed` is 1, `steps` 25.
         Words of a caption that the model does not read become a warning of the logger ``colossal``. Ctrl-C ends the
         drawing after its step.
         """
@@ -107,8 +135,10 @@ class Drawer:
         given["prompt"] = str(prompt)
         if isinstance(size, tuple):
             given["size"] = "x".join(str(int(side)) for side in size)
+        files = {name: _png(given[name]) for name in _PICTURES if _is_array(given[name])}
+        given |= {name: name for name in files}  # an option then names the file among these
         options = {name.replace("_", "-"): value for name, value in given.items() if value is not None}
-        drawing = self._model.held.draw(json.dumps(options, default=plain))
+        drawing = self._model.held.draw(json.dumps(options, default=plain), files)
         drawn = None
         try:
             while drawn is None:

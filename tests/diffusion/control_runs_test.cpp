@@ -1,11 +1,13 @@
-// Runs that train a ControlNet on a tiny UNet: what they start from, every
-// layout, drawing, the folder of diffusers.
+// Runs that train a ControlNet on a tiny UNet: what they start from, every layout, drawing, the folder of diffusers.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/outcome.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/safetensors.h"
@@ -16,7 +18,9 @@
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/models/unet_control_net.h"
 #include "colossal/run/control_source.h"
+#include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/serve/local_drawer.h"
 #include "diffusion/latent_runs.h"
 #include "support/layouts.h"
 #include "support/thrown_message.h"
@@ -73,28 +77,36 @@ class ControlRuns : public LatentRuns {
     return folder_ / name;
   }
 
-  /// Draws with a ControlNet, on `ranks` ranks of a pipeline, and returns the
-  /// PNG.
-  static std::string drawn(const std::string& from, const std::string& control, const std::string& image,
-                           double scale = 1, int ranks = 1) {
+  /// Ranks that draw, and what else the model is loaded with.
+  struct Way {
+    distributed::ParallelConfig layout{};
+    int64_t guidance_ranks = 1;
+    run::Loading loading{.tokenizer = "none"};
+  };
+  /// Draws with a ControlNet and returns the PNG, or those of all pictures one after the other.
+  static std::string drawn(const std::string& from, const std::string& control, const DrawOptions& options, Way way) {
     const run::Program known = program();
-    const run::PipelineSource source =
-        find_pipeline(from, known, "draw", "", {.control = control.empty() ? "" : concat(control, ":", scale)});
+    const run::PipelineSource source = find_pipeline(from, known, "draw", "", {.control = control});
+    way.loading.control = source.control;
     std::string png;
-    comm::run_ranks(ranks, [&](comm::World& world) {
-      distributed::ParallelConfig layout;
-      layout.pipeline.size = ranks;
-      comm::Mesh mesh(world, layout.axes());
-      run::Loading loading{.tokenizer = "none"};
-      loading.control = source.control;
-      const run::SavedModel saved = run::load_model(from, mesh, layout, at::kCPU, loading, known);
+    comm::run_ranks(static_cast<int>(way.guidance_ranks * way.layout.ranks()), [&](comm::World& world) {
+      comm::Mesh mesh(world, run::axes_with_guidance(way.layout, way.guidance_ranks));
+      comm::Mesh own = mesh.without({run::kGuidanceAxis});
+      const run::SavedModel saved = run::load_model(from, own, way.layout, at::kCPU, way.loading, known);
       PipelineParts parts(source, world, at::kCPU, {}, known);
       Drawer drawer(source, *saved.model, parts, mesh, "");
-      drawer.draw({.prompt = "a star", .steps = 3, .control_image = image}, {}, [&](const DrawnPicture& one) {
-        png = data::encode_png(data::decode_picture(one.png, "drawn"));  // without what it says
+      drawer.draw(options, {}, [&](const DrawnPicture& one) {
+        png += data::encode_png(data::decode_picture(one.png, "drawn"));  // without what it says
       });
     });
     return png;
+  }
+  static std::string drawn(const std::string& from, const std::string& control, const std::string& image,
+                           double scale = 1) {
+    return drawn(from, control.empty() ? "" : concat(control, ":", scale), options_with(image), {});
+  }
+  static DrawOptions options_with(const std::string& image) {
+    return {.prompt = "a star", .steps = 3, .control_image = image};
   }
 };
 
@@ -108,8 +120,7 @@ TEST_F(ControlRuns, StartFromTheirBaseAndLearn) {
   ASSERT_THAT(losses, SizeIs(3));
   const std::vector<double> norms = metric(control_config_in(trained(), {}), "grad_norm");
   for (const double norm : norms) EXPECT_GT(norm, 1e-6);
-  // The trunk is a copy of the UNet, not new values: its first step moves what
-  // starts at 0 alone.
+  // The trunk is a copy of the UNet, not new values: its first step moves what starts at 0 alone.
   const checkpoint::SafetensorsReader file(still.run.folder + "/checkpoints/step-000001/rank-00000.safetensors");
   EXPECT_FALSE(file.entries().empty());
   for (const auto& [name, entry] : file.entries())
@@ -147,10 +158,79 @@ TEST_F(ControlRuns, ContinueBitForBit) {
 TEST_F(ControlRuns, DrawWhatTheirPictureSaysAndByTheirScale) {
   const std::string star = drawn(base(), trained(), outline(6));
   EXPECT_EQ(drawn(trained(), trained(), outline(6)), star) << "the run names its base";
-  EXPECT_EQ(drawn(base(), trained(), outline(6), 1, 2), star) << "in a pipeline";
   EXPECT_NE(drawn(base(), trained(), outline(0)), star);
   EXPECT_NE(drawn(base(), trained(), outline(6), 0.5), star);
   EXPECT_EQ(drawn(base(), trained(), outline(6), 0), drawn(base(), "", ""));
+}
+
+TEST_F(ControlRuns, DrawTheSameInEveryLayout) {
+  DrawOptions options = options_with(outline(6));
+  options.count = 2;
+  options.guidance = 3;
+  const std::string want = drawn(base(), trained(), options, {});
+  Way pipeline, replicas, tensor, matrix, guidance, streamed;
+  pipeline.layout.pipeline.size = 2;
+  replicas.layout.data = 2;
+  tensor.layout.tensor.size = 2;
+  matrix.layout.tensor = {.size = 4, .mode = "2d"};
+  guidance.guidance_ranks = 2;
+  guidance.layout.tensor.size = 2;
+  streamed.loading.memory.host = int64_t{300} << 10;
+  streamed.loading.memory.disk = folder_ / "disk";
+  const std::vector<std::pair<const char*, Way>> ways{{"pipeline", pipeline}, {"data", replicas},
+                                                      {"tensor", tensor},     {"2d", matrix},
+                                                      {"guidance", guidance}, {"streamed", streamed}};
+  for (const auto& [name, way] : ways) EXPECT_EQ(drawn(base(), trained(), options, way), want) << name;
+  // Quantized weights draw another picture.
+  Way packed;
+  packed.loading.packing = {.bits = 8, .group = 8};
+  EXPECT_NE(drawn(base(), trained(), options, packed), want);
+}
+
+TEST_F(ControlRuns, DrawFromAPictureAndInsideAMask) {
+  folder_.write("begin.png", data::encode_png(data::draw_shape(2, 3, 16, 16)));
+  data::Picture half{16, 16, std::vector<uint8_t>(16 * 16 * 3, 0)};
+  std::fill(half.rgb.begin(), half.rgb.begin() + 8 * 16 * 3, 255);  // the upper half is painted anew
+  folder_.write("mask.png", data::encode_png(half));
+  DrawOptions options = options_with(outline(6));
+  options.image = folder_ / "begin.png";
+  const std::string begun = drawn(base(), trained(), options, {});
+  options.mask = folder_ / "mask.png";
+  const std::string painted = drawn(base(), trained(), options, {});
+  EXPECT_NE(painted, begun);
+  options.control_image = outline(0);
+  EXPECT_NE(drawn(base(), trained(), options, {}), painted);
+  options.approximate = "pab";
+  EXPECT_THAT(test::thrown_message([&] { drawn(base(), trained(), options, {}); }),
+              HasSubstr("needs a model with two"));
+}
+
+// A command, its lines of prompts, and a drawer of a program with a path and with bytes write the same file.
+TEST_F(ControlRuns, DrawTheSameInCommandsAndPrograms) {
+  const std::string control = trained() + ":0.5", image = outline(6), to = folder_ / "one.png",
+                    prompts = folder_.write("lines.jsonl", concat(R"({"control-image": ")", image, "\"}\n"));
+  const Flags words{"--from", base(), "--control", control, "--prompt", "a star", "--steps", "3", "--to"};
+  const cli::Outcome lone = cli::run_command("draw", test::joined(words, {to, "--control-image", image}));
+  ASSERT_EQ(lone.status, 0) << lone.err;
+  const std::string want = read_file(to, 1 << 20);
+  EXPECT_EQ(data::decode_picture(want, "one").rgb,
+            data::decode_picture(drawn(base(), trained(), image, 0.5), "other").rgb);
+  ASSERT_EQ(cli::run_command("draw", test::joined(words, {folder_ / "many", "--prompts", prompts})).status, 0);
+  EXPECT_EQ(read_file(folder_ / "many/0000-1.png", 1 << 20), want);
+  const nlohmann::json loaded{{"from", base()}, {"control", control}};
+  serve::LocalDrawer drawer(serve::read_local_drawer_options(loaded.dump()));
+  const auto of_drawer = [&](const std::string& name, const GivenFiles& files) {
+    const nlohmann::json given{{"prompt", "a star"}, {"steps", 3}, {"control-image", name}};
+    const auto drawing = drawer.draw(drawer.options(given.dump(), files), files);
+    return drawing->next(std::chrono::minutes(1)).value().pictures.at(0).png;
+  };
+  EXPECT_EQ(of_drawer(image, {}), want);
+  EXPECT_EQ(of_drawer("control_image", {{"control_image", read_file(image, 1 << 20)}}), want);
+  EXPECT_THAT(test::thrown_message([&] {
+                of_drawer("control_image", {{"control_image", "no picture"}});
+              }),
+              HasSubstr("control_image"));
+  EXPECT_THAT(test::thrown_message([&] { drawer.options(R"({"prompt": "a star"})"); }), HasSubstr("name the picture"));
 }
 
 TEST_F(ControlRuns, WriteTheFolderThatTheyReadAgain) {
@@ -189,8 +269,7 @@ TEST_F(ControlRuns, LearnPicturesBesidePictures) {
   EXPECT_THAT(metric(c, "loss"), SizeIs(3));
   folder_.write("pictures/16x16-0.control.png", data::encode_png(data::draw_shape_outline(0, 1, 8, 8)));
   EXPECT_THAT(test::thrown_message([&] { train(control_config("small", flags)); }),
-              HasSubstr("16x16-0.control.png must have the size of its picture, 16 x "
-                        "16: got 8 x 8"));
+              HasSubstr("16x16-0.control.png must have the size of its picture, 16 x 16: got 8 x 8"));
   // A small, a broken and a missing one are left out by name.
   folder_.write("pictures/16x16-1.control.png", "no picture");
   std::filesystem::remove(folder_ / "pictures/16x16-2.control.png");

@@ -66,11 +66,24 @@ def test_pictures_are_arrays(drawer):
 
 
 def test_images_begin_drawings(run, drawer, tmp_path):
-    drawer.draw("star", steps=2)[0].save(tmp_path / "star.png")
+    star = drawer.draw("star", steps=2)[0]
+    star.save(tmp_path / "star.png")
     begun = drawer.draw("star", steps=4, image=tmp_path / "star.png", strength=0.25)[0]
     assert begun.png == command(run, tmp_path / "drawn.png", "--steps", "4", "--image", tmp_path / "star.png",
                                 "--strength", "0.25")
     assert b"Denoising strength: 0.25" in begun.png
+    for given in (star, numpy.asarray(star)):
+        assert drawer.draw("star", steps=4, image=given, strength=0.25)[0].png == begun.png
+    for wrong in (numpy.zeros((16, 16, 4), numpy.uint8), numpy.zeros((16, 16, 3))):
+        with pytest.raises(Error, match=r"a picture must be uint8 \[height, width, 3\]"):
+            drawer.draw("star", image=wrong)
+    with pytest.raises(Error, match="control-image must come with a ControlNet"):
+        drawer.draw("star", control_image=star)
+
+
+def test_controlnets_are_loaded_with_the_model(run):
+    with pytest.raises(Error, match="must have a ControlNet"):
+        Drawer(run, control=f"{run}:0.8")
 
 
 def test_what_cannot_be_drawn_is_refused(drawer, tmp_path):

@@ -49,10 +49,10 @@ void with_loop(int ranks, const Draw& draw, const Use& use, int64_t max_waiting 
   });
 }
 
-Drawn drawn_by(DrawingLoop& loop, DrawOptions options) {
+Drawn drawn_by(DrawingLoop& loop, DrawOptions options, diffusion::GivenFiles files = {}) {
   std::promise<Drawn> promise;
   std::future<Drawn> drawn = promise.get_future();
-  EXPECT_TRUE(loop.draw({std::move(options), [&](Drawn one) { promise.set_value(std::move(one)); }}));
+  EXPECT_TRUE(loop.draw({std::move(options), [&](Drawn one) { promise.set_value(std::move(one)); }, std::move(files)}));
   return drawn.get();
 }
 
@@ -74,16 +74,19 @@ TEST(DrawingLoop, GivesAllRanksTheOptions) {
     EXPECT_FALSE(given.stop_requested());
     if (rank == 0) take({.png = options.prompt, .seed = options.seed});
     const std::scoped_lock lock(mutex);
-    seen.push_back(concat(options.prompt, options.negative, options.size, options.guidance, options.karras));
+    seen.push_back(concat(options.prompt, options.negative, options.size, options.guidance, options.karras,
+                          given.files.at(options.image)));
   };
   with_loop(2, draw, [&](DrawingLoop& loop) {
     const Drawn drawn = drawn_by(
-        loop, {.prompt = "cat", .negative = "dog", .size = "8x4", .seed = -7, .karras = true, .guidance = 2.5});
+        loop,
+        {.prompt = "cat", .negative = "dog", .size = "8x4", .seed = -7, .karras = true, .guidance = 2.5, .image = "a"},
+        {{"a", "bytes"}, {"b", "others"}});
     ASSERT_EQ(drawn.pictures.size(), 1u);
     EXPECT_EQ(drawn.pictures[0].png, "cat");
     EXPECT_EQ(drawn.pictures[0].seed, -7);
   });
-  EXPECT_EQ(seen, std::vector<std::string>(2, "catdog8x42.51"));
+  EXPECT_EQ(seen, std::vector<std::string>(2, "catdog8x42.51bytes"));
 }
 
 TEST(DrawingLoop, StopsACancelledDrawingOnAllRanks) {

@@ -64,13 +64,17 @@ class DrawingReplicas : public testing::Test {
     }
     require(options.prompt != "bad", "grid", "sides must be even");
     for (int64_t k = 0; k < options.count; ++k)
-      take({.png = options.prompt, .seed = options.seed + k, .sampler = "ddim", .steps = options.steps, .seconds = .5});
+      take({.png = options.prompt + given.files.at("mask"),
+            .seed = options.seed + k,
+            .sampler = "ddim",
+            .steps = options.steps,
+            .seconds = .5});
     return {"words are lost"};
   }
 };
 
 DrawingJob job(diffusion::DrawOptions options, std::promise<Drawn>& drawn) {
-  return {std::move(options), [&drawn](Drawn one) { drawn.set_value(std::move(one)); }};
+  return {std::move(options), [&drawn](Drawn one) { drawn.set_value(std::move(one)); }, {{"mask", " masked"}}};
 }
 
 TEST_F(DrawingReplicas, DrawInBothAndReturnAllOfAPicture) {
@@ -86,7 +90,7 @@ TEST_F(DrawingReplicas, DrawInBothAndReturnAllOfAPicture) {
       EXPECT_FALSE(drawn.error);
       EXPECT_EQ(drawn.notices, std::vector<std::string>{"words are lost"});
       ASSERT_EQ(drawn.pictures.size(), 2u);
-      EXPECT_EQ(drawn.pictures[1].png, "a cat");
+      EXPECT_EQ(drawn.pictures[1].png, "a cat masked");
       EXPECT_EQ(drawn.pictures[1].seed, 4);
       EXPECT_EQ(drawn.pictures[1].sampler, "ddim");
       EXPECT_EQ(drawn.pictures[1].steps, 7);

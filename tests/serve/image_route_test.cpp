@@ -19,6 +19,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+using namespace std::string_literals;
+
 constexpr char kImages[] = "/v1/images/generations";
 
 /// A server whose pictures are texts: the options of the picture.
@@ -43,7 +45,9 @@ class PictureServer {
     service.open({.name = "tiny",
                   .created = 1700000000,
                   .check_drawing =
-                      [](const diffusion::DrawOptions& options) {
+                      [](const diffusion::DrawOptions& options, const diffusion::GivenFiles& files) {
+                        require(!files.contains("control_image") || files.at("control_image") != "broken", "data",
+                                "control_image is no picture");
                         require(options.size.empty() || options.pixels().width % 8 == 0, "draw",
                                 "the sides of size must be multiples of 8 pixels: got ", options.size);
                       },
@@ -89,7 +93,8 @@ class PictureServer {
     }
     for (int64_t k = 0; k < options.count; ++k)
       take({.png = concat(options.prompt, "|", options.negative, "|", options.drawn, "|", options.size, "|",
-                          options.steps, "|", options.guidance, "|", options.seed + k),
+                          options.steps, "|", options.guidance, "|", options.seed + k,
+                          options.control_image.empty() ? "" : "|" + given.files.at(options.control_image)),
             .seed = options.seed + k});
     if (options.prompt == "long") return {"words are lost"};
     return {};
@@ -116,6 +121,15 @@ TEST(ImageRoute, HasTheDefaultsOfDraw) {
   const diffusion::DrawOptions defaults;
   const std::string wanted = concat("a cat||||", defaults.steps, "|", defaults.guidance, "|3");
   EXPECT_EQ(server.answer(R"({"prompt": "a cat", "seed": 3, "size": "auto"})").second.at(0), wanted);
+}
+
+TEST(ImageRoute, DrawsAlongAControlPicture) {
+  const PictureServer server;
+  const std::string file = "\x89PNG\0"s + "file";
+  for (const std::string start : {"", "data:image/png;base64,"}) {
+    const Json body{{"prompt", "a cat"}, {"seed", 3}, {"control_image", start + base64(file)}, {"control_strength", 1}};
+    EXPECT_THAT(server.answer(body.dump()).second.at(0), testing::EndsWith("|3|" + file));
+  }
 }
 
 TEST(ImageRoute, SaysTheSeedsThatItDraws) {
@@ -151,6 +165,9 @@ TEST(ImageRoute, RefusesWhatItDoesNotDraw) {
       {R"({"prompt": "a", "num_inference_steps": 0})", "num_inference_steps must be", "num_inference_steps"},
       {R"({"prompt": "a", "seed": 1.5})", "seed must be a whole number", "seed"},
       {R"({"prompt": "a", "steps": 4})", "use num_inference_steps", "steps"},
+      {R"({"prompt": "a", "control_image": "no!"})", "control_image must be the base64 of a PNG", "control_image"},
+      {R"({"prompt": "a", "control_image": "YnJva2Vu"})", "control_image is no picture", ""},
+      {R"({"prompt": "a", "control_strength": 0.5})", "--control FOLDER:SCALE", "control_strength"},
       {R"({"prompt": "a", "output_format": "webp"})", "PNG", "output_format"}};
   for (const auto& [body, message, param] : rows) {
     const http::Reply reply = server.post(body);

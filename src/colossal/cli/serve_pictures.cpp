@@ -20,8 +20,8 @@ serve::ServedModel model_of_pictures(const ServeOptions& options, const run::Pip
                            .demands_name = options.demands_name,
                            .created = static_cast<int64_t>(std::time(nullptr)),
                            .draws_classes = !source.reads_text()};
-  model.check_drawing = [&source](const diffusion::DrawOptions& wanted) {
-    diffusion::Drawer::check(source, wanted, {});
+  model.check_drawing = [&source](const diffusion::DrawOptions& wanted, const diffusion::GivenFiles& files) {
+    diffusion::Drawer::check(source, wanted, {.files = files});
   };
   return model;
 }

@@ -5,6 +5,7 @@
 //   options.check();
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "colossal/base/fields.h"
@@ -12,6 +13,9 @@
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
 
 namespace colossal::diffusion {
+
+/// Pictures as the bytes of PNG or JPEG files, by the names that options have for them in place of paths.
+using GivenFiles = std::map<std::string, std::string>;
 
 struct DrawOptions {
   std::string prompt, negative;  ///< captions: of the picture, and of what guidance leads away from

@@ -136,6 +136,7 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
           "control-image must come with a ControlNet, and a ControlNet with a control-image: got ",
           source.control ? "a ControlNet alone; name the picture that it follows"
                          : "an image alone; name the ControlNet with --control");
+  for (const auto& [name, bytes] : given.files) data::decode_picture(bytes, name);
   class_of(source, options);
   const ops::PictureSize cells = cells_of(source, options);
   const ClipLength length = clip_length(source, options.frames);
@@ -175,7 +176,8 @@ void Drawer::read_image(const DrawOptions& options, Request& request) {
   if (options.image.empty()) return;
   ops::PictureSize pixels = options.pixels();
   if (source_.sizes.classes > 0) pixels = {request.cells.height * source_.factor, request.cells.width * source_.factor};
-  const GivenPicture picture = read_given_picture(options.image, options.mask, pixels, grid_of(source_));
+  const GivenPicture picture =
+      read_given_picture(options.image, options.mask, pixels, grid_of(source_), request.given.files);
   request.cells = {picture.size.height / source_.factor, picture.size.width / source_.factor};
   comm::Group& all = mesh_.all();  // ranks that share the rows of the picture
   if (source_.sizes.beside > 0) {
@@ -193,7 +195,8 @@ void Drawer::read_image(const DrawOptions& options, Request& request) {
 void Drawer::read_control(const DrawOptions& options, Request& request) {
   if (!source_.control) return;
   const ops::PictureSize pixels{request.cells.height * source_.factor, request.cells.width * source_.factor};
-  const tensor::Field control = models::condition_field(read_control_picture(options.control_image, pixels));
+  const tensor::Field control =
+      models::condition_field(read_control_picture(options.control_image, pixels, request.given.files));
   for (tensor::Batch* told : {&request.captions.told, &request.captions.untold})
     if (told->rows() > 0) told->add(models::kControl, control);
 }
@@ -204,7 +207,7 @@ void Drawer::read_frames(const DrawOptions& options, Request& request) {
   ops::PictureSize pixels = options.pixels();
   for (const std::string& file : {options.image, options.last}) {
     if (file.empty()) continue;
-    const GivenPicture picture = read_given_picture(file, "", pixels, grid_of(source_));
+    const GivenPicture picture = read_given_picture(file, "", pixels, grid_of(source_), request.given.files);
     pixels = picture.size;  // that of the first frame
     request.given_frames.push_back(frames.empty() ? 0 : request.length.latents - 1);
     frames.push_back(parts_.drawn_frame(picture.pixels, options.tiles, &mesh_.all()));

@@ -16,8 +16,9 @@ namespace {
 
 constexpr int64_t kMaxPictureBytes = int64_t{1} << 28;
 
-data::Picture read_picture(const std::string& path) {
-  return data::decode_picture(read_file(path, kMaxPictureBytes), path);
+data::Picture read_picture(const std::string& path, const GivenFiles& files) {
+  const auto given = files.find(path);
+  return data::decode_picture(given == files.end() ? read_file(path, kMaxPictureBytes) : given->second, path);
 }
 
 /// Returns the middle of a picture that has the ratio of `size`.
@@ -47,14 +48,14 @@ ops::PictureSize size_of_given_picture(const std::string& image, int64_t grid) {
   return {data::nearest_multiple(header.upright_height(), grid), data::nearest_multiple(header.upright_width(), grid)};
 }
 
-GivenPicture read_given_picture(const std::string& image, const std::string& mask, ops::PictureSize size,
-                                int64_t grid) {
-  const data::Picture picture = read_picture(image);
+GivenPicture read_given_picture(const std::string& image, const std::string& mask, ops::PictureSize size, int64_t grid,
+                                const GivenFiles& files) {
+  const data::Picture picture = read_picture(image, files);
   if (size.pixels() == 0)
     size = {data::nearest_multiple(picture.height, grid), data::nearest_multiple(picture.width, grid)};
   GivenPicture given{.size = size, .pixels = resampled(picture, size) * 2 - 1};
   if (mask.empty()) return given;
-  const data::Picture covering = read_picture(mask);
+  const data::Picture covering = read_picture(mask, files);
   require(covering.width == picture.width && covering.height == picture.height, "draw", "the mask ", mask,
           " must have the size of the image, ", picture.width, " x ", picture.height, ": got ", covering.width, " x ",
           covering.height);
@@ -62,8 +63,8 @@ GivenPicture read_given_picture(const std::string& image, const std::string& mas
   return given;
 }
 
-at::Tensor read_control_picture(const std::string& image, const ops::PictureSize& size) {
-  return resampled(read_picture(image), size).contiguous();
+at::Tensor read_control_picture(const std::string& image, const ops::PictureSize& size, const GivenFiles& files) {
+  return resampled(read_picture(image, files), size).contiguous();
 }
 
 at::Tensor mask_of_cells(const at::Tensor& mask, int64_t factor) {

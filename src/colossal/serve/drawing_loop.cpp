@@ -19,20 +19,23 @@ namespace {
 constexpr std::chrono::milliseconds kLookInterval{100};  // while no picture is drawn
 constexpr char kEnd[] = "", kGoOn[] = "on";              // messages of rank 0
 
-std::string bytes_of_options(diffusion::DrawOptions options) {
+std::string bytes_of_job(const DrawingJob& job) {
   ByteWriter bytes;
   FieldBytes<ByteWriter> fields(bytes);
+  diffusion::DrawOptions options = job.options;  // fields() is not const
   options.fields(fields);
+  pass_texts(bytes, job.files);
   return bytes.take();
 }
 
-diffusion::DrawOptions options_of_bytes(const std::string& text) {
+DrawingJob job_of_bytes(const std::string& text) {
   ByteReader bytes(text, "options of a drawing");
   FieldBytes<ByteReader> fields(bytes);
-  diffusion::DrawOptions options;
-  options.fields(fields);
+  DrawingJob job;
+  job.options.fields(fields);
+  pass_texts(bytes, job.files);
   bytes.check_end();
-  return options;
+  return job;
 }
 
 }  // namespace
@@ -88,9 +91,9 @@ struct DrawingLoop::State {
     std::optional<Waiting> next;
     if (is_first()) next = take(poll);
     if (world.size() == 1) return next;
-    const std::string bytes = from_first(next ? bytes_of_options(next->job.options) : kEnd);
+    const std::string bytes = from_first(next ? bytes_of_job(next->job) : kEnd);
     if (bytes == kEnd || is_first()) return next;
-    return Waiting{.job = {.options = options_of_bytes(bytes)}};
+    return Waiting{.job = job_of_bytes(bytes)};
   }
 
   /// Returns whether the drawing ends, the same on every rank.
@@ -107,8 +110,9 @@ struct DrawingLoop::State {
   void draw(Waiting waiting, const std::function<void()>& poll) {
     Drawn result;
     try {
-      result.notices = options.draw(waiting.job.options, {.stop_requested = [&] { return stops(poll); }},
-                                    [&](const diffusion::DrawnPicture& one) { result.pictures.push_back(one); });
+      result.notices =
+          options.draw(waiting.job.options, {.stop_requested = [&] { return stops(poll); }, .files = waiting.job.files},
+                       [&](const diffusion::DrawnPicture& one) { result.pictures.push_back(one); });
       if (!result.pictures.empty() && !result.pictures.front().note.empty())
         result.notices.push_back(result.pictures.front().note);
     } catch (const diffusion::StoppedDrawing&) {

@@ -113,20 +113,20 @@ LocalDrawer::~LocalDrawer() { close(); }
 
 void LocalDrawer::close() { host_->close(); }
 
-diffusion::DrawOptions LocalDrawer::options(const std::string& json) const {
+diffusion::DrawOptions LocalDrawer::options(const std::string& json, const diffusion::GivenFiles& files) const {
   diffusion::DrawOptions options;
   read_json(parse_ordered_json(json, "the options", "draw"), options, "draw");
   if (!host_->source.reads_text() && options.drawn.empty()) options.drawn = std::exchange(options.prompt, "");
   options.check();
-  diffusion::Drawer::check(host_->source, options, {});
+  diffusion::Drawer::check(host_->source, options, {.files = files});
   return options;
 }
 
-std::unique_ptr<LocalDrawing> LocalDrawer::draw(diffusion::DrawOptions options) {
+std::unique_ptr<LocalDrawing> LocalDrawer::draw(diffusion::DrawOptions options, diffusion::GivenFiles files) {
   const auto state = std::make_shared<LocalDrawing::State>(host_);
   // The loop destroys the function without a call if the drawing was cancelled or the drawer is closed.
   const std::shared_ptr<void> ending(nullptr, [state](void*) { state->end({}); });
-  DrawingJob job{std::move(options), [state, ending](Drawn drawn) { state->end(std::move(drawn)); }};
+  DrawingJob job{std::move(options), [state, ending](Drawn drawn) { state->end(std::move(drawn)); }, std::move(files)};
   const std::optional<Ticket> ticket = host_->give([&](ReplicaLoop& loop) { return loop.draw(std::move(job)); });
   require(ticket.has_value(), "draw", "the drawer must be open: got a drawing after close()");
   state->ticket = *ticket;

@@ -61,9 +61,10 @@ class LocalDrawer {
 
   /// Returns the options of a JSON object, with the names of diffusion::DrawOptions. For a model of classes, `prompt`
   /// may name the class. Errors ("draw"): an unknown option, a wrong value; those of diffusion::Drawer::check().
-  diffusion::DrawOptions options(const std::string& json) const;
-  /// Begins to draw and returns at once. Errors ("draw"): the drawer is closed or has failed.
-  std::unique_ptr<LocalDrawing> draw(diffusion::DrawOptions options);
+  diffusion::DrawOptions options(const std::string& json, const diffusion::GivenFiles& files = {}) const;
+  /// Begins to draw and returns at once. `files`: pictures that the options name in place of paths. Errors ("draw"):
+  /// the drawer is closed or has failed.
+  std::unique_ptr<LocalDrawing> draw(diffusion::DrawOptions options, diffusion::GivenFiles files = {});
   /// Ends unfinished drawings, frees the model and waits until the thread has ended.
   void close();
 

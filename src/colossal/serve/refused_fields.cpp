@@ -59,6 +59,7 @@ constexpr RefusedField kFields[] = {
     {"init_images", "[[]]", kFromNoise, kImages},
     {"mask", "[]", kFromNoise, kImages},
     {"strength", "[1]", kFromNoise, kImages},
+    {"control_strength", "[1]", "the server weighs its ControlNet: start it with --control FOLDER:SCALE", kImages},
     {"width", "[]", "use size", kImages},
     {"height", "[]", "use size", kImages},
     {"steps", "[]", "use num_inference_steps", kImages},

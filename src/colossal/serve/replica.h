@@ -66,6 +66,7 @@ struct DrawingJob {
   /// Called once, on a thread of the replica, unless the job is cancelled or the replica ends without an error. It must
   /// be quick and must not throw.
   std::function<void(Drawn)> on_end{};
+  diffusion::GivenFiles files{};  ///< diffusion::GivenPictures::files
 };
 
 /// Load of a replica, as of its last step.

@@ -2,8 +2,10 @@
 
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "colossal/base/base64.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/serve/body_fields.h"
@@ -115,6 +117,21 @@ std::string read_picture_size(const BodyFields& fields, int64_t max_pixels) {
   return size;
 }
 
+/// Reads a picture: base64, or a data URL with it. Its field is its name. The field and both forms are those of the
+/// server of stable-diffusion.cpp (examples/server/api.md, "Image Encoding Rules").
+void read_picture(const BodyFields& fields, const char* name, std::string& option, diffusion::GivenFiles& files) {
+  constexpr std::string_view kUrl = "data:", kBase64 = ";base64,";
+  const std::optional<std::string> text = fields.text(name);
+  if (!text || text->empty()) return;
+  std::string_view encoded = *text;
+  if (const size_t at = encoded.find(kBase64); encoded.starts_with(kUrl) && at != std::string_view::npos)
+    encoded.remove_prefix(at + kBase64.size());
+  std::optional<std::string> bytes = from_base64(encoded);
+  if (!bytes || bytes->empty()) refuse(name, "the base64 of a PNG or JPEG file", text->substr(0, 16));
+  option = name;
+  files[name] = std::move(*bytes);
+}
+
 /// Returns the maximum number of new tokens, at least `low`. The newer name has precedence.
 std::optional<int64_t> read_max_tokens(const BodyFields& fields, int64_t low) {
   const auto older = fields.integer("max_tokens", low, kMostTokens);
@@ -201,6 +218,7 @@ ImageRequest RequestReader::image(std::string_view body) const {
   options.guidance =
       fields.number("guidance_scale", 0, kMostGuidance, "above 0 and at most 1000; 1 = none", /*excludes_low=*/true)
           .value_or(options.guidance);
+  read_picture(fields, "control_image", options.control_image, request.files);
   refuse_fields(fields, kImages);
   return request;
 }

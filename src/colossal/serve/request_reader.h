@@ -97,6 +97,7 @@ struct ImageRequest {
   std::string model{};
   bool has_seed = false;             ///< false: the caller draws options.seed
   diffusion::DrawOptions options{};  ///< not checked by its check(); what shall be drawn is its prompt
+  diffusion::GivenFiles files{};     ///< pictures of the request, by the names that options have for them
 };
 
 /// A text to tokenize: a prompt, or the messages of a chat.

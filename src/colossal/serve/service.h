@@ -72,7 +72,7 @@ struct ServedModel {
   std::string embedding_prompt{};  ///< text before each text to embed, not before token ids; "" = none
   /// Checks what a request wants drawn (diffusion::Drawer::check) and returns; throws colossal::Error. Empty = the
   /// model draws no pictures
-  std::function<void(const diffusion::DrawOptions&)> check_drawing{};
+  std::function<void(const diffusion::DrawOptions&, const diffusion::GivenFiles&)> check_drawing{};
   bool draws_classes = false;  ///< the prompt of a picture names a class
 
   bool draws() const { return check_drawing != nullptr; }

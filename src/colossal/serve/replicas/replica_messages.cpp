@@ -65,9 +65,11 @@ void pass_drawing(Bytes& bytes, Message& message) {
   bytes(message.ticket);
   FieldBytes<Bytes> fields(bytes);
   message.job.options.fields(fields);
+  pass_texts(bytes, message.job.files);
 }
 void pass_values(ByteWriter& bytes, const NewDrawing& message) {
-  NewDrawing written{message.ticket, {.options = message.job.options}};  // fields() is not const
+  NewDrawing written{message.ticket,
+                     {.options = message.job.options, .files = message.job.files}};  // fields() is not const
   pass_drawing(bytes, written);
 }
 void pass_values(ByteReader& bytes, NewDrawing& message) { pass_drawing(bytes, message); }

@@ -13,16 +13,16 @@
 namespace colossal::serve {
 namespace {
 
-/// Returns how the pictures of a request are drawn, checked, with a seed.
-diffusion::DrawOptions checked_drawing(const ServedModel& model, ImageRequest request) {
+/// Returns the drawing of a request, checked, with a seed.
+DrawingJob checked_drawing(const ServedModel& model, ImageRequest request) {
   diffusion::DrawOptions& options = request.options;
   if (model.draws_classes) options.drawn = std::exchange(options.prompt, "");
   if (!request.has_seed) options.seed = random_seed();
   as_bad_request("", [&] {
     options.check();
-    model.check_drawing(options);
+    model.check_drawing(options, request.files);
   });
-  return std::move(options);
+  return {.options = std::move(options), .files = std::move(request.files)};
 }
 
 void answer_pictures(Service& service, http::Exchange exchange, uint64_t number, Drawn drawn) {
@@ -38,7 +38,7 @@ void answer_pictures(Service& service, http::Exchange exchange, uint64_t number,
 }  // namespace
 
 void draw_images(Service& service, const http::Request& request, http::Exchange exchange) {
-  DrawingJob job{.options = checked_drawing(service.model(), service.reader().image(request.body))};
+  DrawingJob job = checked_drawing(service.model(), service.reader().image(request.body));
   job.on_end = [&service, exchange, number = request.number](Drawn drawn) mutable {
     const auto shared = std::make_shared<Drawn>(std::move(drawn));
     exchange.post(
