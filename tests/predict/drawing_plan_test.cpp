@@ -14,17 +14,22 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/diffusion/pipeline_parts.h"
+#include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/unet_control_net.h"
 #include "colossal/plan/profile.h"
 #include "colossal/run/data.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/program.h"
 #include "predict/small_runs.h"
+#include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::predict::drawing_plan_test {
 namespace {
@@ -99,6 +104,29 @@ TEST(DrawingPlan, CountsThePartsOfStableDiffusion) {
   const nlohmann::json json = nlohmann::json::parse(to_json(plan));
   EXPECT_EQ(json["parts"][2]["name"], "decoder");
   EXPECT_THAT(to_text(plan), testing::HasSubstr("fits rtx-3060"));
+}
+
+TEST(DrawingPlan, CountsAControlNetWithinTheModel) {
+  run::PipelineSource source = pipeline_of("sd-1.5");
+  const models::ModelShape shape = run::find_source("sd-1.5", run::built_in()).shape;
+  const test::TemporaryFolder folder;  // of its config alone
+  folder.write("config.json",
+               models::control_to_diffusers(models::with_control(shape, {.channels = {16, 32, 96, 256}})).dump());
+  const DrawnWork work{.cells = {64, 64}};
+  const auto plan = [&] {
+    return plan_drawing(source, work, {.dtype = at::kBFloat16}, plan::find_profile("rtx-3060"), run::built_in());
+  };
+  const DrawingPlan alone = plan();
+  diffusion::add_parts(source, {.control = folder.path() + ":0.8"}, run::built_in());
+  const DrawingPlan both = plan();
+  EXPECT_EQ(both.parts.at(1).weights - alone.parts.at(1).weights, 2 * 361'279'120);
+  EXPECT_GT(both.parts.at(1).peak_bytes - both.parts.at(1).weights,
+            alone.parts.at(1).peak_bytes - alone.parts.at(1).weights);
+  EXPECT_GT(both.step_seconds, 1.2 * alone.step_seconds);
+  EXPECT_EQ(both.parts.at(2).peak_bytes, alone.parts.at(2).peak_bytes);
+  source.factor = 4;
+  EXPECT_THAT(test::thrown_message([&] { diffusion::add_parts(source, {.control = folder.path()}, run::built_in()); }),
+              testing::HasSubstr("must read 4 pixels a side for each cell, as the autoencoder does: got 8"));
 }
 
 TEST(DrawingPlan, CountsTiles) {

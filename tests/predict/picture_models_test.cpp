@@ -90,6 +90,14 @@ TEST(PictureModels, FluxLearnsAdaptersWithinEightGigabytes) {
   EXPECT_LE(prediction.peak_bytes, 8 * kGiB);
 }
 
+TEST(PictureModels, ControlNetsLearnOnACardOfTwelveGigabytes) {
+  const plan::Prediction prediction =
+      predicted("controlnet_shapes.toml", {"--model.name=sd-1.5", "--data.size=512,512", "--precision.mode=bf16",
+                                           "--memory.recompute=block", "--training.batch_size=4"});
+  EXPECT_EQ(prediction.parameters, 859'520'964 + 361'279'120);
+  EXPECT_TRUE(prediction.fits) << prediction.limit;
+}
+
 TEST(PictureModels, IncludeAutoencoders) {
   const plan::Prediction prediction =
       predicted("vae_shapes.toml", {"--model.name=autoencoder-kl", "--training.batch_size=1"});
