@@ -177,15 +177,26 @@ TEST(ControlNet, StartsFromTheLayersOfTheUnet) {
     }
 }
 
-TEST(ControlNet, HasTheParametersOfThePublishedOne) {
-  const ModelShape shape = with_control(built_in().resolve({.name = "sd-1.5"}), {.channels = {16, 32, 96, 256}});
-  const Made made(shape, /*has_memory=*/false);
-  int64_t count = 0;
-  for (const nn::Parameter& p : made.parameters.declared()) count += is_of_control(p.name) ? p.spec.numel() : 0;
-  EXPECT_EQ(count, 361'279'120);
+// Those of diffusers' ControlNetModel, counted on its meta device.
+TEST(ControlNet, HasTheParametersOfPublishedOnes) {
+  struct Row {
+    const char* preset;
+    int64_t parameters;
+    size_t tensors;
+  };
   std::set<std::string> theirs;
-  for (const nn::ExternalName& name : control_folder_names(shape))
-    for (const nn::ExternalRows& rows : name.parts) theirs.insert(rows.name);
+  for (const Row& row : {Row{"sd-2.1", 364'228'240, 340}, {"sdxl", 1'251'014'160, 844}, {"sd-1.5", 361'279'120, 340}}) {
+    const ModelShape shape = with_control(built_in().resolve({.name = row.preset}), {.channels = {16, 32, 96, 256}});
+    const Made made(shape, /*has_memory=*/false);
+    int64_t count = 0;
+    for (const nn::Parameter& p : made.parameters.declared()) count += is_of_control(p.name) ? p.spec.numel() : 0;
+    EXPECT_EQ(count, row.parameters) << row.preset;
+    theirs.clear();
+    for (const nn::ExternalName& name : control_folder_names(shape))
+      for (const nn::ExternalRows& rows : name.parts) theirs.insert(rows.name);
+    EXPECT_EQ(theirs.size(), row.tensors) << row.preset;
+    EXPECT_EQ(theirs.contains("add_embedding.linear_1.weight"), row.tensors == 844) << row.preset;
+  }
   for (const char* name :
        {"controlnet_down_blocks.11.bias", "controlnet_mid_block.weight", "controlnet_cond_embedding.blocks.5.weight",
         "conv_in.weight", "time_embedding.linear_2.bias",
