@@ -16,16 +16,18 @@
 namespace colossal::test::plan_check_test {
 namespace {
 
-Finished check_quickstart(const std::vector<std::string>& flags) {
+Finished check_example(const std::string& example, const std::vector<std::string>& flags) {
   const TemporaryFolder cache;
   Process process;
-  process.command = {program_path(), "plan", source_dir() + "/examples/quickstart.toml", "--check"};
+  process.command = {program_path(), "plan", source_dir() + "/examples/" + example, "--check"};
   process.command.insert(process.command.end(), flags.begin(), flags.end());
   // An empty cache has no profile, so the planner measures the machine, which takes hundreds of MiB.
   process.variables = {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", cache.path()}};
   process.limit = std::chrono::seconds(240);
   return run_process(process);
 }
+
+Finished check_quickstart(const std::vector<std::string>& flags) { return check_example("quickstart.toml", flags); }
 
 nlohmann::json answer_of(const Finished& finished) {
   const size_t begin = finished.output.find('{'), end = finished.output.rfind('}');
@@ -46,6 +48,23 @@ TEST(PlanCheck, AgreesWithTheQuickstart) {
   }
   EXPECT_EQ(reductions, 2) << "one for each rank";
   EXPECT_FALSE(std::filesystem::exists(run));
+}
+
+// A UNet of drawn shapes on two ranks that share its features.
+TEST(PlanCheck, EncodesWhatARunReads) {
+  const TemporaryFolder folder;
+  const auto json =
+      answer_of(check_example("sd_finetune.toml", {"--json", "--run.folder=" + (folder / "run"), "--parallel.tensor=2",
+                                                   "--data.path=builtin-shapes:20", "--training.batch_size=2"}));
+  int calls = 0;
+  for (const nlohmann::json& row : json.at("checks")) {
+    const std::string name = row.at("name");
+    if (!name.ends_with(" calls") && !name.ends_with(" bytes")) continue;
+    EXPECT_EQ(row.at("predicted"), row.at("counted")) << row;
+    ++calls;
+  }
+  EXPECT_GT(calls, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "what was made for the check is removed";
 }
 
 /// A rank of this size has 200 MiB; the process that measured the machine has three times as many.

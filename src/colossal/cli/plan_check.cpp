@@ -1,6 +1,9 @@
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -33,6 +36,24 @@ constexpr int64_t kCheckedRanks = 64;  // the most ranks that `plan --check` sta
 constexpr size_t kMaxClusterBytes = size_t{1} << 24;
 
 static_assert(kCheckedRanks <= predict::kRecordedRanks);  // more ranks would share recorded steps
+
+/// The folder of what a run makes before its data are opened, such as latents. It is beside the run's own, which a check
+/// leaves as it is, and is removed in the end.
+class PreparedFolder {
+ public:
+  PreparedFolder(std::string path, bool is_first) : path_(std::move(path)), is_first_(is_first) {}
+  ~PreparedFolder() {
+    std::error_code ignored;
+    if (is_first_) std::filesystem::remove_all(path_, ignored);
+  }
+  PreparedFolder(const PreparedFolder&) = delete;
+  PreparedFolder& operator=(const PreparedFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool is_first_;
+};
 
 /// Makes all ranks use the library of products that rank 0 measures as faster, as `colossal train` does.
 void agree_on_products(comm::Group& everyone, const std::string& matmul) {
@@ -106,12 +127,16 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
   run::Config& config = planned->config;
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
+  const PreparedFolder folder(config.run.folder + ".check", everyone->rank() == 0);
+  run::Config prepared = config;
+  prepared.run.folder = folder.path();
+  run::prepare_data(prepared, program, *world, {});
   run::RunData data;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world->busy("opening the data");
     const at::Device device = comm::choose_device(config.run.device, world->local_rank());
-    data = run::open_data(config, program, builtin_text(), static_cast<int>(config.parallel.replica_of(world->rank())),
-                          device);
+    data = run::open_data(prepared, program, builtin_text(),
+                          static_cast<int>(config.parallel.replica_of(world->rank())), device);
     config.model = data.model;
     data.objective.write_keys(config);
     planned->models = train::models_of(config, data);
