@@ -124,8 +124,8 @@ class Drawer:
         the model is told, `image` then the first frame of the clips, and `last` the last one.
 
         `prompt` is the caption or, for a model of classes, the name or number of the class. `size` is a width and a
-        height in pixels. `image`, `mask`, `control_image` and `last` are paths of PNG or JPEG files, or arrays of uint8,
-        [height, width, 3] or of gray [height, width]. `control_image` needs a drawer with `control`.
+        height in pixels. `image`, `mask`, `control_image` and `last` are paths of PNG or JPEG files, or arrays of
+        uint8, [height, width, 3] or of gray [height, width]. `control_image` needs a drawer with `control`.
         The other options are those of `colossal draw`, with its defaults: `seed` is 1, `steps` 25.
         Words of a caption that the model does not read become a warning of the logger ``colossal``. Ctrl-C ends the
         drawing after its step.

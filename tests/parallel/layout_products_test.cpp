@@ -1,6 +1,6 @@
 // Models that draw, under products of layouts against one process in fp64: replicas, tensor and sequence parallelism,
-// pipelines, ZeRO, a host and a disk tier, and recomputed blocks, all at once. A fast run has a few of the products, with
-// one step each. COLOSSAL_ALL_LAYOUTS=1 has all up to 8 ranks, with ten steps each, and takes about an hour;
+// pipelines, ZeRO, a host and a disk tier, and recomputed blocks, all at once. A fast run has a few of the products,
+// with one step each. COLOSSAL_ALL_LAYOUTS=1 has all up to 8 ranks, with ten steps each, and takes about an hour;
 // COLOSSAL_ALL_LAYOUTS=17 has every 17th of them.
 #include <gtest/gtest.h>
 

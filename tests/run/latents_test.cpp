@@ -463,7 +463,7 @@ TEST_F(LatentRows, MirrorControlPicturesWithTheirPictures) {
   std::fill(marked.rgb.begin(), marked.rgb.begin() + 3, 255);  // white at the left end of the first row
   folder_.write("1.control.png", data::encode_png(marked));
   options_.noised.mirror = true;
-  options_.noised.control = 2;
+  options_.noised.conditions = {{.name = models::kControl, .sizes = {3}, .per_cell = 2}};
   const LatentSamples all = samples();
   std::set<bool> seen;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -472,7 +472,7 @@ TEST_F(LatentRows, MirrorControlPicturesWithTheirPictures) {
     seen.insert(is_mirrored);
     at::Tensor want = at::zeros({1, 3, 8, 8});
     want.select(2, 0).select(2, is_mirrored ? 7 : 0).fill_(1);
-    EXPECT_TRUE(at::equal(row.at(kControlPicture), want)) << seed;
+    EXPECT_TRUE(at::equal(row.at(models::kControl), want)) << seed;
   }
   EXPECT_THAT(seen, SizeIs(2));
 }

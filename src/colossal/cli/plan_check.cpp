@@ -37,8 +37,8 @@ constexpr size_t kMaxClusterBytes = size_t{1} << 24;
 
 static_assert(kCheckedRanks <= predict::kRecordedRanks);  // more ranks would share recorded steps
 
-/// The folder of what a run makes before its data are opened, such as latents. It is beside the run's own, which a check
-/// leaves as it is, and is removed in the end.
+/// The folder of what a run makes before its data are opened, such as latents. It is beside the run's own, which a
+/// check leaves as it is, and is removed in the end.
 class PreparedFolder {
  public:
   PreparedFolder(std::string path, bool is_first) : path_(std::move(path)), is_first_(is_first) {}

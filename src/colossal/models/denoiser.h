@@ -75,9 +75,9 @@ tensor::Batch example_noised(const ModelShape& shape, int64_t rows);
 /// batch to batch, and from those of the shape. Errors ("data"): no such field; neither four nor five dimensions.
 ops::PictureSize picture_size(const tensor::Batch& batch);
 
-/// Returns how many tokens of a sample follow each other in one sequence: the patches of its picture, or of its clip; of
-/// a frame, if blocks attend over two axes in turn. Without the field `noised` they are the positions of the shape, at
-/// least 1. Errors: as picture_size().
+/// Returns how many tokens of a sample follow each other in one sequence: the patches of its picture, or of its clip;
+/// of a frame, if blocks attend over two axes in turn. Without the field `noised` they are the positions of the shape,
+/// at least 1. Errors: as picture_size().
 int64_t sequence_positions(const ModelShape& shape, const tensor::Batch& batch);
 
 /// Returns the prediction for the pictures or clips of a batch, of the sizes of `noised` but with `outputs` channels,

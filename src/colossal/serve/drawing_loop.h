@@ -29,8 +29,8 @@ struct DrawingLoopOptions {
   int64_t max_waiting = 256;  ///< maximum number of jobs that wait while another one is drawn
 };
 
-/// Before each job rank 0 broadcasts its options and files, and before each step of the sampler whether the drawing goes on.
-/// While there is no job, rank 0 waits under World::busy and the others wait in that broadcast.
+/// Before each job rank 0 broadcasts its options and files, and before each step of the sampler whether the drawing
+/// goes on. While there is no job, rank 0 waits under World::busy and the others wait in that broadcast.
 ///
 /// Communication: a broadcast_text for each job and for each step, and that of the function `draw`. None with one rank.
 /// Errors:        with one rank an error of a job is its result, and the loop goes on. With several ranks the others

@@ -27,9 +27,9 @@
 namespace colossal::train {
 
 /// Checks the sizes of a model and of the samples that `example` has. A sample without tokens has the patches of its
-/// picture or clip, or the positions of the model (models::sequence_positions()). Errors: a hidden size or a number of tokens that tensor or sequence parallelism cannot split; errors of
-/// distributed::check_attention_axes(), check_norm_groups() and check_experts(), such as a dense main model with
-/// parallel.expert. `name`: NamedModel::name.
+/// picture or clip, or the positions of the model (models::sequence_positions()). Errors: a hidden size or a number of
+/// tokens that tensor or sequence parallelism cannot split; errors of distributed::check_attention_axes(),
+/// check_norm_groups() and check_experts(), such as a dense main model with parallel.expert. `name`: NamedModel::name.
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
                  const tensor::Batch& example, const std::string& name = "");
 

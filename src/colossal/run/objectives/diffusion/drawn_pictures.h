@@ -80,8 +80,8 @@ data::PictureSize size_of_pictures(const DrawnDataKeys& keys, const PipelineSour
 /// decoded before; null = none was. Errors ("data"): no picture of training is left. Cost: decodes the others.
 void skip_broken(DrawnPictures& pictures, const std::function<bool(const DrawnPicture&)>& is_known = {});
 
-/// Checks that each picture has a control picture, and sets DrawnPicture::control. With data.on_error = "skip" each must
-/// also be decoded and have the size of its picture, and pictures without such a one are left out, with notices.
+/// Checks that each picture has a control picture, and sets DrawnPicture::control. With data.on_error = "skip" each
+/// must also be decoded and have the size of its picture, and pictures without such a one are left out, with notices.
 /// Errors ("data"): a picture without one, with the name of the first and their number; no picture of training is left.
 /// Cost: reads all control pictures, and decodes them to skip faulty ones. None for drawn shapes.
 void check_controls(const Config& config, DrawnPictures& pictures);
