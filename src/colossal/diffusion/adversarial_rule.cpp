@@ -6,6 +6,7 @@
 
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/autoencoder.h"
+#include "colossal/models/autoencoder_clips.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/objectives/reconstruction/adversarial.h"
 #include "colossal/run/objectives/reconstruction/latent_noise_samples.h"
@@ -15,10 +16,11 @@
 namespace colossal::diffusion {
 namespace {
 
-/// Returns the pictures that the autoencoder makes of those of a micro-batch.
+/// Returns the pictures or clips that the autoencoder makes of those of a micro-batch.
 at::Tensor reconstructions(const models::Model&, const models::States& end, const nn::ForwardContext& step) {
-  const at::Tensor& images = step.batch->at("images");
-  return models::reconstructed_pictures(end.at(models::AutoencoderStates::hidden), images.size(2), images.size(3));
+  const at::Tensor &images = step.batch->at("images"), &pixels = end.at(models::AutoencoderStates::hidden);
+  if (images.dim() == 4) return models::reconstructed_pictures(pixels, images.size(2), images.size(3));
+  return models::reconstructed_clips(pixels, {images.size(2), {images.size(3), images.size(4)}});
 }
 
 class AdversarialRule final : public train::StepRule {

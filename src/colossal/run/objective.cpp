@@ -218,10 +218,11 @@ models::Costs costs_of(const models::ModelShape& shape, const Objective& objecti
     example =
         example.with(name, {at::empty(sizes, field.tensor.options()), field.dims, field.ignored, field.stays_whole});
   }
-  return models::costs_of(
-      shape, example, [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
-        return objective.missing_from(model).empty() ? objective.loss(model, end, step) : at::Tensor();
-      });
+  return models::costs_of(shape, objective.with_added(std::move(example)),
+                          [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+                            return objective.missing_from(model).empty() ? objective.loss(model, end, step)
+                                                                         : at::Tensor();
+                          });
 }
 
 }  // namespace colossal::run

@@ -175,6 +175,9 @@ class Objective {
   /// Returns true if samples may have other sizes than those of example(), so that what a batch costs follows from its
   /// own. The metric mfu then counts the costs of each size.
   virtual bool varies_in_size() const { return false; }
+  /// Returns an example whose fields of samples got other sizes, with those of added_fields() in sizes that fit. It is
+  /// on meta. Default: their sizes are the same.
+  virtual tensor::Batch with_added(tensor::Batch example) const { return example; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.

@@ -427,11 +427,11 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
 tensor::Batch Engine::with_result(const tensor::Batch& batch, const std::string& name, const Loss& result,
                                   const std::string& model) {
   const Member& one = member(model);
-  const tensor::Batch example = objective_->example(batch.rows());
-  require(example.find(name).defined(), "objective",
+  const tensor::Batch known = batch.find(name).defined() ? batch : objective_->example(batch.rows());
+  require(known.find(name).defined(), "objective",
           "a result that becomes a field must be in the example of the objective, with its sizes: got ", name,
           "; add it to run::Objective::example()");
-  const tensor::Field& like = example.field(name);
+  const tensor::Field& like = known.field(name);
   const std::vector<at::Tensor> parts = forward(batch, result, model);
   const tensor::MeantDevice meant(meant_);
   const at::NoGradGuard no_grad;
@@ -439,8 +439,8 @@ tensor::Batch Engine::with_result(const tensor::Batch& batch, const std::string&
   const bool is_exact = at::isFloatingType(like.tensor.scalar_type()) && parameters().options().dtype == at::kDouble;
   const auto options = like.tensor.options().device(device()).dtype(is_exact ? at::kDouble : like.tensor.scalar_type());
   at::Tensor whole = parts.empty() ? at::zeros(like.tensor.sizes(), options) : at::cat(parts).to(options);
-  require(whole.sizes() == like.tensor.sizes(), "training", "the result ", name, " must have the sizes of the example ",
-          like.tensor.sizes(), ": got ", whole.sizes());
+  require(whole.sizes() == like.tensor.sizes(), "training", "the result ", name,
+          " must have the sizes of the field or of the example ", like.tensor.sizes(), ": got ", whole.sizes());
   comm::Group& ranks = one.mesh->group("pipeline");
   if (ranks.size() > 1) ranks.all_reduce(whole, comm::Reduce::Sum).wait();
   return batch.with(name, {whole, like.dims, like.ignored, like.stays_whole});

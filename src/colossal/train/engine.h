@@ -137,8 +137,8 @@ class Engine : public Resumable {
   /// of other stages included, so that the next pass can read them. The result of a micro-batch must be that of its
   /// whole rows and the same on all ranks of the model, as nn::LossHead and nn::Outputs return it. The example of the
   /// run's objective has the field, with the sizes, the dimensions and the dtype of the result of all rows; in fp64 a
-  /// field of floating point has fp64. A field that the batch has is replaced. Dimensions of kind Token are cut for the
-  /// next pass; a loss that reads all tokens declares them Other.
+  /// field of floating point has fp64. A field that the batch has is replaced by one of its sizes. Dimensions of kind
+  /// Token are cut for the next pass; a loss that reads all tokens declares them Other.
   ///
   /// Communication: as forward(). If a pipeline splits the model, an all_reduce of the field over its stages.
   /// Errors ("objective"): an example without the field. "training": a result of other sizes, on the ranks of the last

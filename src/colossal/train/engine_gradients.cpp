@@ -27,8 +27,9 @@ Engine::FieldGradient Engine::gradient_of(const tensor::Batch& batch, const std:
   const tensor::Batch b = checked(one, batch);
   is_canonical(one) ? pack(one) : release(one);
   const int64_t wanted = config_.micro_batches(), parts = b.rows() % wanted == 0 ? wanted : 1, rows = b.rows() / parts;
-  // Small gradients must not vanish in fp16.
-  const double scale = optimization_->loss_scale();
+  // Small gradients must not vanish in fp16. The loss scale is for means over the rows of a global batch: gradients of
+  // the loss of one row would overflow with it.
+  const double scale = optimization_->loss_scale() / static_cast<double>(b.rows() * replicas);
   const auto losses_of = [&](int, const models::States& end, const nn::ForwardContext& step) {
     return losses(one.model->model(), end, step);
   };

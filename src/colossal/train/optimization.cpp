@@ -326,7 +326,8 @@ StepResult Optimization::clip_and_update(const std::optional<LossWeights>& weigh
   const double rate = optimizers_->learning_rate(step);
   if (!loss_scale_.accepts(norm)) {
     ++steps_done_;
-    return {rate, norm, true};
+    return {rate, std::numeric_limits<double>::infinity(),
+            true};  // one sum of overflows is infinite, another no number
   }
   if (!std::isfinite(norm))
     throw RefusedStep("training",

@@ -13,7 +13,7 @@ namespace colossal::train {
 struct StepResult {
   double learning_rate;
   double gradient_norm;  ///< before clipping: the L2 norm, or the largest magnitude if training.clip_by is "largest"
-  bool skipped = false;  ///< true: gradients overflowed in fp16, and parameters are unchanged
+  bool skipped = false;  ///< true: gradients overflowed in fp16 (gradient_norm is infinite); parameters are unchanged
   /// One row per loss term of the model (nn::Reports::add_loss), then the rows that models::Model::end_step added.
   std::vector<Metric> rows{};
 };

@@ -23,7 +23,7 @@ struct CaptionedPicture {
   /// `shape 17`.
   std::string name{};
   int64_t width = 0, height = 0;  ///< pixels, upright (EXIF), as the headers of the file say
-  std::string caption{};          ///< UTF-8, without white space around it; not empty
+  std::string caption{};          ///< UTF-8, without white space around it; empty = captions are not read
   int64_t repeats = 1;            ///< how often an epoch shows it (kohya's folders)
   double seconds = 0;             ///< length of a video; 0 = a picture
 };
@@ -37,6 +37,8 @@ struct CaptionedOptions {
   int64_t width = 512;        ///< the size of drawn shapes; other pictures have their own
   int64_t height = width;     ///< as `width`
   uint64_t seed = 0;          ///< the drawn shapes follow from it
+  /// False = captions are not read, so files, lists and tars may lack them. Parquet files have their column anyway
+  bool reads_captions = true;
   bool has_videos = false;    ///< true = videos (has_video_ending()) are read as well as pictures
   int64_t frames = 1;         ///< above 1, with has_videos: drawn shapes move in clips of so many frames
   double fps = 24;            ///< the rate of those clips, 0.01 to 50

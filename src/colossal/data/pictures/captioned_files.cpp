@@ -174,7 +174,7 @@ void add_listed(const nlohmann::json& line, const std::string& folder, const std
             named->type_name());
     if (*named != "") control = pictures.names.take_control(named->get<std::string>(), place);
   }
-  std::string caption = caption_in(line, found.options(), place);
+  std::string caption = found.options().reads_captions ? caption_in(line, found.options(), place) : "";
   CaptionedPicture picture = measured_file(folder, name, found.options());
   picture.caption = std::move(caption);
   found.pictures.push_back(std::move(picture));
@@ -236,7 +236,7 @@ std::unique_ptr<CaptionedPictures> open_captioned_files(const std::string& folde
     return has_shown_ending(path, options) || is_caption(path) || has_ending(path, kControlEnding);
   };
   for (const std::string& path : visible_files(folder, is_wanted, &left_out)) {
-    if (is_caption(path)) captions.add(path);
+    if (is_caption(path) && options.reads_captions) captions.add(path);
     if (has_shown_ending(path, options)) pictures.push_back(path);
   }
   std::map<std::string, int64_t> repeated;  // number of pictures of each of kohya's folders
@@ -246,8 +246,8 @@ std::unique_ptr<CaptionedPictures> open_captioned_files(const std::string& folde
       const auto [repeats, subject] = kohya_folder(name.has_parent_path() ? name.begin()->string() : "");
       std::string caption = captions.of_picture(path);
       if (caption.empty()) caption = subject;
-      require(!caption.empty(), "data", path, " has no caption; write one into a file beside it with the ending .txt ",
-              "or .caption");
+      require(!caption.empty() || !options.reads_captions, "data", path,
+              " has no caption; write one into a file beside it with the ending .txt ", "or .caption");
       CaptionedPicture picture = measured_file(folder, name.string(), options);
       picture.caption = std::move(caption);
       picture.repeats = std::max<int64_t>(1, repeats);

@@ -149,7 +149,7 @@ std::string caption_of_sample(const TarSample& sample, const InputFile& tar, con
 CaptionedPicture picture_of_sample(const TarSample& sample, const InputFile& tar, std::string name,
                                    const std::string& place, const CaptionedOptions& options) {
   require(!sample.has_other_picture, "data", place, " is one of several pictures of its name; give each its own");
-  std::string caption = caption_of_sample(sample, tar, place, options);
+  std::string caption = options.reads_captions ? caption_of_sample(sample, tar, place, options) : "";
   CaptionedPicture picture =
       measured_picture(bytes_of(tar, sample.picture->offset, sample.picture->size), std::move(name), place, options);
   picture.caption = std::move(caption);

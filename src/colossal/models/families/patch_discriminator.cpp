@@ -77,7 +77,20 @@ void settle(ModelShape& s) {
 
 ops::PictureSize picture_of(const tensor::Batch& batch) {
   const at::Tensor& images = batch.at("images");
-  return {images.size(2), images.size(3)};
+  return {images.size(-2), images.size(-1)};
+}
+
+int64_t frames_of(const tensor::Batch& batch) {
+  const at::Tensor& images = batch.at("images");
+  return images.dim() == 5 ? images.size(2) : 1;
+}
+
+/// Returns hidden states [B, T patches, F] by frame, [B T, patches, F], and the reverse.
+at::Tensor by_frame(const at::Tensor& x, const nn::ForwardContext& step) {
+  return x.unflatten(1, {frames_of(*step.batch), -1}).flatten(0, 1);
+}
+at::Tensor by_row(const at::Tensor& x, const nn::ForwardContext& step) {
+  return x.unflatten(0, {-1, frames_of(*step.batch)}).flatten(1, 2);
 }
 
 at::Tensor rectified(const at::Tensor& x) { return at::leaky_relu(x, kSlope); }
@@ -92,17 +105,18 @@ Block block_of(const PatchDiscriminatorSizes& own, int64_t index, nn::Layers& ma
   if (own.groups > 0) norm = make.group_norm(name + ".norm", out, {own.groups, kEpsilon}, nn::Place::Outside);
   return Block([=](const at::Tensor& x, const nn::ForwardContext& step) {
     const nn::Pictures pictures{own.size_after(index - 1, picture_of(*step.batch)), patch_window(own.stride(index))};
-    const at::Tensor y = conv->forward(x, pictures);
-    return rectified(norm ? norm->forward(y) : y);
+    const at::Tensor y = conv->forward(by_frame(x, step), pictures);
+    return by_row(rectified(norm ? norm->forward(y) : y), step);
   });
 }
 
-/// The hidden state has a token for each patch.
+/// The hidden state has a token for each patch of each frame.
 State hidden_of(const PatchDiscriminatorSizes& own) {
   using tensor::Dim;
   const auto sizes = [own](const nn::ForwardContext& step, int64_t block) -> std::vector<int64_t> {
     const int64_t last = std::min(block, own.depth - 1);
-    return {step.batch->rows(), own.size_after(last, picture_of(*step.batch)).pixels(), own.features_after(last)};
+    return {step.batch->rows(), frames_of(*step.batch) * own.size_after(last, picture_of(*step.batch)).pixels(),
+            own.features_after(last)};
   };
   return {.name = "hidden", .dims = {Dim::Row, Dim::Token, Dim::Feature}, .sizes = sizes};
 }
@@ -128,12 +142,15 @@ Model make(const ModelShape& s, nn::Layers& layers) {
       layers.picture_embedding("input", own.channels, own.features_after(-1), kKernelSide, kInitialDeviation);
   model.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     own.size_after(-1, picture_of(batch));  // refuses small pictures
-    return rectified(input->forward(part(batch.field("images"), step), patch_window(2)));
+    at::Tensor images = part(batch.field("images"), step);
+    if (images.dim() == 5) images = images.transpose(1, 2).flatten(0, 1);
+    return by_row(rectified(input->forward(images, patch_window(2))), step);
   };
   for (int64_t i = 0; i < own.depth; ++i) model.blocks.push_back(block_of(own, i, layers));
   const std::shared_ptr<nn::Outputs> head = layers.outputs("head", s.hidden, 1, kernel());
   model.norm = [=](const at::Tensor& x, const nn::ForwardContext& step) {
-    return head->forward(x.to(exact), {own.size_after(own.depth - 1, picture_of(*step.batch)), patch_window(1)}, step);
+    const nn::Pictures patches{own.size_after(own.depth - 1, picture_of(*step.batch)), patch_window(1)};
+    return by_row(head->forward(by_frame(x.to(exact), step), patches, step), step);
   };
   return model;
 }

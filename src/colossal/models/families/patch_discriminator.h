@@ -10,7 +10,8 @@
 // stride 1. A GroupNorm follows the convolution of each block, where taming-transformers has a BatchNorm: statistics of
 // a batch would depend on how its rows are divided among ranks and micro-batches. All convolutions have a bias.
 //
-// It reads the field `images` [B, channels, H, W] and runs with whole pictures on each rank: under data parallelism,
+// It reads the field `images` [B, channels, H, W], or clips [B, channels, T, H, W], whose frames it scores one by one:
+// the patches of all frames, frame by frame. It runs with whole pictures on each rank: under data parallelism,
 // ZeRO, pipelines and memory tiers. A run uses it as a further model (run::FurtherModel), so it names no objective.
 #pragma once
 #include <cstdint>

@@ -38,6 +38,7 @@ Objectives built_in_objectives() {
       {.name = kReconstruction,
        .tables = {{kReconstruction, ReconstructionKeys{}}, {kDiscriminator, DiscriminatorKeys{}}},
        .make = make_reconstruction,
+       .complete = complete_reconstruction,
        .models = reconstruction_models}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;

@@ -28,9 +28,12 @@ std::unique_ptr<Objective> make_diffusion(const Config& config, const OwnTables&
 /// than the run's.
 std::vector<FurtherModel> diffusion_encoders(const Config& config, const OwnTables& tables,
                                              const models::ModelShape& shape);
-/// Makes the objective of models that encode and decode pictures (reconstruction/reconstruction_objective.h).
+/// Makes the objective of models that encode and decode pictures or clips
+/// (reconstruction/reconstruction_objective.h).
 std::unique_ptr<Objective> make_reconstruction(const Config& config, const OwnTables& tables,
                                                const models::ModelShape& shape);
+/// ObjectiveRow::complete of that objective (complete_clip_batches()).
+void complete_reconstruction(Config& config, const OwnTables& tables, std::vector<std::string>& notices);
 /// ObjectiveRow::models of that objective: with reconstruction.gan above 0 the discriminator.
 std::vector<FurtherModel> reconstruction_models(const Config& config, const OwnTables& tables,
                                                 const models::ModelShape& shape);

@@ -97,6 +97,11 @@ void DrawnDataKeys::fields(Fields& f) {
   f.text("prior", prior,
          "models of latents: pictures of the class that half of each batch shows, so that it is not forgotten "
          "(DreamBooth, 2208.12242); empty = none");
+  show_clip_keys(f, frames, keep, batch_sizes, fps);
+}
+
+void show_clip_keys(Fields& f, std::vector<int64_t>& frames, std::vector<double>& keep,
+                    std::vector<int64_t>& batch_sizes, double& fps) {
   f.integers("frames", frames, "frames",
              "models of clips: lengths of clips, ascending; 1 = a picture; empty = that of the model", 1, 1 << 20);
   f.numbers("keep", keep, "",

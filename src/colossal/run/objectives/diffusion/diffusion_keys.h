@@ -89,6 +89,10 @@ struct DrawnDataKeys {
   bool operator==(const DrawnDataKeys&) const = default;
 };
 
+/// Shows the keys of clips, which several objectives have in [data].
+void show_clip_keys(Fields& f, std::vector<int64_t>& frames, std::vector<double>& keep,
+                    std::vector<int64_t>& batch_sizes, double& fps);
+
 /// The rate that a model of clips is told of a clip of one frame, which is a picture: that of Open-Sora 1.2.
 inline constexpr double kPictureRate = 120;
 

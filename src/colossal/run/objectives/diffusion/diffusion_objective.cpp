@@ -39,16 +39,6 @@ namespace {
 
 constexpr int64_t kMaxThreads = 4;  // that noise latents, which are there already
 
-data::BatchOptions batch_options(const Config& config, int replica, int64_t threads) {
-  const tensor::ReplicaRows rows = config.replica_rows(replica);
-  return {.batch_size = rows.batch_size,
-          .rank = static_cast<int>(rows.replica),
-          .ranks = static_cast<int>(rows.replicas),
-          .micro_batches = rows.micro_batches,
-          .seed = static_cast<uint64_t>(config.training.seed),
-          .threads = static_cast<int>(threads)};
-}
-
 /// Returns the tokens of a caption for each text encoder.
 std::vector<int64_t> tokens_of(const models::DenoiserSizes& sizes) {
   std::vector<int64_t> tokens;
@@ -212,23 +202,11 @@ DiffusionObjective::Drawn DiffusionObjective::open_pictures(const Config& config
   if (on_error_of(config.data) == data::OnError::Skip) skip_broken(*drawn.pictures, drawn.is_known);
   if (control_) check_controls(config, *drawn.pictures);
   if (pipeline_.sizes.frames > 0) {
-    check_batch_size(config);
+    check_clip_batches(config, lengths_, kDiffusion);
     choose_clips(*drawn.pictures, lengths_, static_cast<uint64_t>(config.training.seed));
   }
-  const bool has_one_shape = drawn.pictures->buckets.size() == 1 && lengths_.frames.size() == 1;
-  require(!config.training.cuda_graph || has_one_shape, "training",
-          "cuda_graph needs batches of one size: got pictures in buckets or clips of several lengths; set data.buckets "
-          "= 0 and one length, or training.cuda_graph = false");
+  check_one_shape(config, *drawn.pictures, lengths_);
   return drawn;
-}
-
-/// Plans and memory are those of the batches with the most frames.
-void DiffusionObjective::check_batch_size(const Config& config) const {
-  const int64_t rows = lengths_.batch_sizes[data::largest_length(lengths_)];
-  require(config.training.batch_size == rows, "training",
-          "batch_size must be that of the batches with the most frames ", "(data.batch_sizes): got ",
-          config.training.batch_size, "; set training.batch_size = ", rows,
-          ", or add the table [diffusion], with which it follows");
 }
 
 LatentOptions DiffusionObjective::latent_options(bool has_cache) const {

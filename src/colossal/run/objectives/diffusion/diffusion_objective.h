@@ -87,7 +87,6 @@ class DiffusionObjective final : public Objective {
   OpenedData open_drawn(const DataRequest& request) const;
   Drawn open_pictures(const Config& config) const;
   void check_control() const;
-  void check_batch_size(const Config& config) const;
   LatentOptions latent_options(bool has_cache) const;
   NoisedOptions held_out_options() const;
   void take_words(const LowRankKeys& keys);

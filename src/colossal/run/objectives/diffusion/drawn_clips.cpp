@@ -55,17 +55,28 @@ models::AutoencoderSizes autoencoder_sizes(const PipelineSource& pipeline) {
   return models::autoencoder_of(find_source(pipeline.vae, built_in()).shape);
 }
 
+data::BatchOptions batch_options(const Config& config, int replica, int64_t threads) {
+  const tensor::ReplicaRows rows = config.replica_rows(replica);
+  return {.batch_size = rows.batch_size,
+          .rank = static_cast<int>(rows.replica),
+          .ranks = static_cast<int>(rows.replicas),
+          .micro_batches = rows.micro_batches,
+          .seed = static_cast<uint64_t>(config.training.seed),
+          .threads = static_cast<int>(threads)};
+}
+
+void refuse_clip_keys(const DrawnDataKeys& keys, const char* model_of_clips) {
+  const bool has_lists = !keys.frames.empty() || !keys.keep.empty() || !keys.batch_sizes.empty();
+  require(!has_lists && keys.fps == DrawnDataKeys().fps, "data",
+          "frames, keep, batch_sizes and fps need a model of clips: got one of pictures; remove data.",
+          !keys.frames.empty() ? "frames"
+          : has_lists          ? "keep and data.batch_sizes"
+                               : "fps",
+          ", or name a model of clips, such as ", model_of_clips);
+}
+
 void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline) {
-  if (pipeline.sizes.frames == 0) {
-    const bool has_lists = !keys.frames.empty() || !keys.keep.empty() || !keys.batch_sizes.empty();
-    require(!has_lists && keys.fps == DrawnDataKeys().fps, "data",
-            "frames, keep, batch_sizes and fps need a model of clips: got one of pictures; remove data.",
-            !keys.frames.empty() ? "frames"
-            : has_lists          ? "keep and data.batch_sizes"
-                                 : "fps",
-            ", or name a model of clips, such as stdit3-tiny");
-    return;
-  }
+  if (pipeline.sizes.frames == 0) return refuse_clip_keys(keys, "stdit3-tiny");
   require(!keys.mirror, "data", "mirror must be false for clips, because their captions name directions: got true; ",
           "remove data.mirror");
   require(keys.prior.empty(), "data", "clips have no prior: got ", keys.prior, "; remove data.prior");
@@ -86,7 +97,10 @@ data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSour
 }
 
 void complete_diffusion(Config& config, const OwnTables& tables, std::vector<std::string>&) {
-  const auto keys = tables.data<DrawnDataKeys>();
+  complete_clip_batches(config, tables.data<DrawnDataKeys>());
+}
+
+void complete_clip_batches(Config& config, const DrawnDataKeys& keys) {
   data::ClipLengths lengths{.frames = keys.frames, .keep = keys.keep, .batch_sizes = keys.batch_sizes};
   if (lengths.frames.empty()) lengths.frames = {1};                 // those of the model
   if (lengths.batch_sizes.size() != lengths.frames.size()) return;  // there are none, or the objective refuses them
@@ -96,6 +110,21 @@ void complete_diffusion(Config& config, const OwnTables& tables, std::vector<std
   if (rows % (replicas * accumulate) != 0 && !keys.frames.empty())
     data::completed(lengths, {.batch_size = rows, .micro_batches = accumulate, .replicas = replicas});
   config.training.batch_size = rows;
+}
+
+void check_clip_batches(const Config& config, const data::ClipLengths& lengths, const char* table) {
+  const int64_t rows = lengths.batch_sizes[data::largest_length(lengths)];
+  require(config.training.batch_size == rows, "training",
+          "batch_size must be that of the batches with the most frames ", "(data.batch_sizes): got ",
+          config.training.batch_size, "; set training.batch_size = ", rows, ", or add the table [", table,
+          "], with which it follows");
+}
+
+void check_one_shape(const Config& config, const DrawnPictures& drawn, const data::ClipLengths& lengths) {
+  const bool has_one_shape = drawn.buckets.size() == 1 && lengths.frames.size() == 1;
+  require(!config.training.cuda_graph || has_one_shape, "training",
+          "cuda_graph needs batches of one size: got pictures in buckets or clips of several lengths; set data.buckets "
+          "= 0 and one length, or training.cuda_graph = false");
 }
 
 void choose_clips(DrawnPictures& drawn, const data::ClipLengths& lengths, uint64_t seed) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/data/batches.h"
 #include "colossal/data/pictures/buckets.h"
 #include "colossal/data/videos/clip_lengths.h"
 #include "colossal/models/shape_parts.h"
@@ -26,6 +27,13 @@ namespace colossal::run {
 /// are. Errors: those of find_source().
 models::AutoencoderSizes autoencoder_sizes(const PipelineSource& pipeline);
 
+/// Returns how a replica reads the batches of a run.
+data::BatchOptions batch_options(const Config& config, int replica, int64_t threads);
+
+/// Refuses the keys of clips for a model of pictures. `model_of_clips`: the name of one, for the message. Errors
+/// ("data"): any of them is set.
+void refuse_clip_keys(const DrawnDataKeys& keys, const char* model_of_clips);
+
 /// Checks the keys of [data] that belong to clips. Errors ("data"): any of them for a model of pictures; mirror or
 /// prior for one of clips; frames that models::latent_frames() refuses, with the nearest.
 void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline);
@@ -35,10 +43,18 @@ void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline);
 data::ClipLengths lengths_of_clips(const DrawnDataKeys& keys, const PipelineSource& pipeline,
                                    const tensor::ReplicaRows& rows);
 
-/// ObjectiveRow::complete of the objective: with data.batch_sizes, training.batch_size becomes the rows of the batches
-/// with the most frames (data::largest_length()), of which memory and plans are those of the run. Errors ("data"):
-/// batch_sizes for which that number does not divide by the replicas and data.frames is given.
+/// Sets training.batch_size, with data.batch_sizes, to the rows of the batches with the most frames
+/// (data::largest_length()), of which memory and plans are those of the run. Errors ("data"): batch_sizes for which
+/// that number does not divide by the replicas and data.frames is given.
+void complete_clip_batches(Config& config, const DrawnDataKeys& keys);
+/// ObjectiveRow::complete of the objective: complete_clip_batches().
 void complete_diffusion(Config& config, const OwnTables& tables, std::vector<std::string>& notices);
+
+/// Checks that complete_clip_batches() was called. `table`: that of the objective, for the message. Errors
+/// ("training"): another training.batch_size.
+void check_clip_batches(const Config& config, const data::ClipLengths& lengths, const char* table);
+/// Checks that batches of several sizes are not to be replayed. Errors ("training"): training.cuda_graph with them.
+void check_one_shape(const Config& config, const DrawnPictures& drawn, const data::ClipLengths& lengths);
 
 /// Sets `clips` to those of training, and held_out_frames to the longest length up to that of the largest batches that
 /// a clip held out reaches. Shorter clips leave held_out, with a notice. Requires: fps is set.

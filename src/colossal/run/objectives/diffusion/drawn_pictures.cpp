@@ -90,7 +90,7 @@ std::string caption_column(const DataConfig& data) {
 
 /// Opens the files of a path, and sets the label of each picture and the names of the classes.
 DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Config& config, const DrawnDataKeys& keys,
-                         const PipelineSource& pipeline, const data::PictureSize& size) {
+                         const PipelineSource& pipeline, const data::PictureSize& size, bool reads_captions = true) {
   const bool are_clips = pipeline.sizes.frames > 0;
   DrawnPictures drawn{.fps = are_clips ? keys.fps : 0};
   const auto shapes = data::parse_builtin_shapes(path);
@@ -111,6 +111,7 @@ DrawnPictures open_files(const std::string& path, int64_t more_shapes, const Con
                                       .width = size.width,
                                       .height = size.height,
                                       .seed = kShapeSeed,
+                                      .reads_captions = reads_captions,
                                       .has_videos = are_clips,
                                       .frames = are_clips ? lengths_of_clips(keys, pipeline, {1}).frames.back() : 1,
                                       .fps = keys.fps,
@@ -186,13 +187,14 @@ std::string DrawnPictures::id(int64_t index, const data::BucketShape& part) cons
   return fps == 0 ? of_frames : concat(of_frames, "-", part.frames, "-", part.start, "-", print_number(fps));
 }
 
-DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
+DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
+                                  bool reads_captions) {
   const std::string& path = config.data.path;
   const auto shapes = data::parse_builtin_shapes(path);
   const data::PictureSize size = size_of_pictures(keys, pipeline);
   const double share = evaluates(config) ? config.data.held_out : 0;
   const int64_t more = shapes ? data::held_out_shapes(*shapes, share) : 0;
-  DrawnPictures drawn = open_files(path, more, config, keys, pipeline, size);
+  DrawnPictures drawn = open_files(path, more, config, keys, pipeline, size, reads_captions);
   drawn.buckets = buckets_of(keys, pipeline, size);
   for (int64_t i = 0; i < drawn.files->count(); ++i) {
     const data::CaptionedPicture& file = drawn.files->at(i);

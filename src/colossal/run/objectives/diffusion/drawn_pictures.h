@@ -59,11 +59,12 @@ struct DrawnPictures {
 /// Opens data.path: pictures with captions for a model that reads text (data::open_captioned), with classes for another
 /// one. A model of clips also gets videos. A picture is held out with the probability data.held_out, drawn from its
 /// name; drawn shapes are held out in addition. Pictures of training are cropped to their buckets, those held out to
-/// the size of the run.
+/// the size of the run. `reads_captions`: false = pictures and videos may lack captions.
 /// Errors ("data"): those of open_captioned() and bucket_sizes(); no picture to train with.
 /// Cost: reads each file once, for its checksum, unless the folder of latents, or `latents` of the run folder, has it
 ///       (FileChecksums).
-DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
+DrawnPictures open_drawn_pictures(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline,
+                                  bool reads_captions = true);
 
 /// Opens data.prior, all of whose pictures are shown, in the buckets of the pictures of `training`
 /// (data::prior_of_buckets). With data.on_error = "skip" those that cannot be decoded are left out (skip_broken()),

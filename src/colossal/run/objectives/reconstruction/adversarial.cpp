@@ -1,6 +1,7 @@
 #include "colossal/run/objectives/reconstruction/adversarial.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "colossal/base/error.h"
 #include "colossal/run/objectives/reconstruction/latent_noise_samples.h"
@@ -38,8 +39,12 @@ at::Tensor adversarial_losses(const at::Tensor& pixels, const nn::ForwardContext
           "gan needs batches that a discriminator judged: got one without ", kAdversarialGradient,
           "; take the step rule of the objective (cli::whole_program())");
   const at::Tensor product = (pixels * pixels_of(step.batch->at(kAdversarialGradient), pixels)).sum({1, 2});
-  // The product has the gradient, the field has the value.
-  return product - product.detach() + step.batch->at(kAdversarialLosses).to(pixels.scalar_type());
+  // The product has the gradient, the field has the value. A difference of products would be no number in fp16 if the
+  // gradient has overflowed.
+  at::Tensor losses = product.clone();
+  const at::NoGradGuard no_grad;
+  losses.copy_(step.batch->at(kAdversarialLosses));
+  return losses;
 }
 
 }  // namespace colossal::run

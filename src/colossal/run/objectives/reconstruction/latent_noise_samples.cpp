@@ -14,12 +14,36 @@ namespace colossal::run {
 tensor::Batch latent_noise_batch(int64_t rows, const LatentNoiseOptions& o, at::Device device) {
   using tensor::Dim;
   const auto numbers = at::TensorOptions(device).dtype(at::kFloat);
-  const std::vector<Dim> dims{Dim::Row, Dim::Other, Dim::Other, Dim::Other};
+  std::vector<int64_t> pixels{rows, o.channels, o.height, o.width},
+      cells{rows, o.latent_channels, o.height / o.factor, o.width / o.factor};
+  if (o.frames > 0) {
+    pixels.insert(pixels.begin() + 2, o.frames);
+    cells.insert(cells.begin() + 2, o.latent_frames);
+  }
+  std::vector<Dim> dims(pixels.size(), Dim::Other);
+  dims.front() = Dim::Row;
   tensor::Batch batch;
-  batch.add("images", {at::zeros({rows, o.channels, o.height, o.width}, numbers), dims});
-  batch.add("noise", {at::zeros({rows, o.latent_channels, o.height / o.factor, o.width / o.factor}, numbers), dims});
+  batch.add("images", {at::zeros(pixels, numbers), dims});
+  batch.add("noise", {at::zeros(cells, numbers), dims});
   batch.add(kCounts, {at::zeros({rows}, numbers), {Dim::Row}, /*ignored=*/0});
   return batch;
+}
+
+void fill_latent_noise(const at::Tensor& picture, int64_t index, uint64_t seed, const LatentNoiseOptions& o,
+                       tensor::Batch& batch, int64_t row) {
+  const uint64_t own = o.is_held_out ? derive_seed(kHeldOutSeed, static_cast<uint64_t>(index)) : seed;
+  const at::Tensor pixels = batch.at("images").select(0, row), noise = batch.at("noise").select(0, row);
+  require(picture.sizes() == pixels.sizes(), "data", "pictures must have the sizes of the run, ", pixels.sizes(),
+          ": got ", picture.sizes());
+  const bool is_mirrored = o.mirror && !o.is_held_out && uniform_of(own, "mirror") < 0.5;
+  pixels.copy_(is_mirrored ? picture.flip({-1}) : picture);
+  noise.copy_(normal_of(own, "noise", noise.sizes().vec()));
+  batch.at(kCounts).select(0, row).fill_(1);
+}
+
+int64_t frames_of(const tensor::Batch& batch) {
+  const at::Tensor& images = batch.at("images");
+  return images.dim() == 5 ? images.size(2) : 1;
 }
 
 at::Tensor pixels_of(const at::Tensor& pictures, const at::Tensor& like) {
@@ -34,17 +58,9 @@ LatentNoiseSamples::LatentNoiseSamples(std::shared_ptr<const data::Samples> pict
     : pictures_(std::move(pictures)), options_(options) {}
 
 void LatentNoiseSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
-  const uint64_t own = options_.is_held_out ? derive_seed(kHeldOutSeed, static_cast<uint64_t>(index)) : seed;
   tensor::Batch source = pictures_->make(1);
   pictures_->fill(index, seed, source, 0);
-  at::Tensor picture = source.at("images")[0];
-  require(picture.sizes() == batch.at("images").sizes().slice(1), "data", "pictures must have the sizes of the run, ",
-          batch.at("images").sizes().slice(1), ": got ", picture.sizes());
-  if (options_.mirror && !options_.is_held_out && uniform_of(own, "mirror") < 0.5) picture = picture.flip({2});
-  batch.at("images").select(0, row).copy_(picture);
-  const at::Tensor noise = batch.at("noise").select(0, row);
-  noise.copy_(normal_of(own, "noise", noise.sizes().vec()));
-  batch.at(kCounts).select(0, row).fill_(1);
+  fill_latent_noise(source.at("images")[0], index, seed, options_, batch, row);
 }
 
 nlohmann::json LatentNoiseSamples::traits() const {

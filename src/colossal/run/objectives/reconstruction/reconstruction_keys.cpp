@@ -1,5 +1,7 @@
 #include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 
+#include "colossal/run/objectives/diffusion/diffusion_keys.h"
+
 namespace colossal::run {
 
 void ReconstructionKeys::fields(Fields& f) {
@@ -27,6 +29,7 @@ bool DiscriminatorKeys::operator==(const DiscriminatorKeys& other) const { retur
 void ReconstructionDataKeys::fields(Fields& f) {
   f.integers("size", size, "pixels", "width and height of pictures; empty = those of the model", 1, 65535);
   f.flag("mirror", mirror, "show every second picture mirrored, on average");
+  show_clip_keys(f, frames, keep, batch_sizes, fps);
 }
 
 }  // namespace colossal::run

@@ -1,4 +1,4 @@
-// The keys of models that encode and decode pictures. This header needs no LibTorch.
+// The keys of models that encode and decode pictures or clips. This header needs no LibTorch.
 //
 //   [reconstruction]
 //   l1 = 1                       # weight of the distance of pixels
@@ -43,10 +43,14 @@ struct DiscriminatorKeys {
   bool operator==(const DiscriminatorKeys& other) const;
 };
 
-/// The keys of [data] for pictures that a model reconstructs.
+/// The keys of [data] for pictures or clips that a model reconstructs. Those of clips: as DrawnDataKeys has them.
 struct ReconstructionDataKeys {
   std::vector<int64_t> size;  ///< width and height in pixels; empty = those of the model
   bool mirror = false;
+  std::vector<int64_t> frames;
+  std::vector<double> keep;
+  std::vector<int64_t> batch_sizes;
+  double fps = 24;
   void fields(Fields& f);
   bool operator==(const ReconstructionDataKeys&) const = default;
 };

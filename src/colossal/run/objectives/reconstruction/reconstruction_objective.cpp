@@ -9,6 +9,7 @@
 #include "colossal/data/pictures/shapes.h"
 #include "colossal/run/objectives/built_in.h"
 #include "colossal/run/objectives/class_pictures.h"
+#include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/reconstruction/adversarial.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/unused_keys.h"
@@ -36,7 +37,12 @@ at::Tensor wanted_pixels(const at::Tensor& like, const nn::ForwardContext& step)
 
 ops::PictureSize size_of_pictures(const nn::ForwardContext& step) {
   const at::Tensor& images = step.batch->at("images");
-  return {images.size(2), images.size(3)};
+  return {images.size(-2), images.size(-1)};
+}
+
+/// Returns pixels [B, T H W, channels] of clips by frame, [B, T, H W, channels].
+at::Tensor by_frame(const at::Tensor& pixels, const nn::ForwardContext& step) {
+  return pixels.unflatten(1, {frames_of(*step.batch), -1});
 }
 
 /// Refuses keys that have no effect, or lack others.
@@ -77,6 +83,12 @@ ReconstructionObjective::ReconstructionObjective(const Config& config, const Own
               .factor = sizes.factor,
               .mirror = data.mirror};
   set_sides(data.size, options_);
+  if (sizes.frames == 0) {
+    refuse_clip_keys(drawn_keys(data), "open-sora-vae-1.2");
+  } else {
+    clips_.emplace(config, data, sizes);
+    options_ = clips_->with_frames(options_, clips_->largest_frames());
+  }
   check_terms(keys_, tables.as<DiscriminatorKeys>(kDiscriminator));
   if (keys_.gan > 0) check_axes(config.parallel);
   if (keys_.lpips == 0) return;
@@ -91,6 +103,10 @@ OpenedData ReconstructionObjective::open(const DataRequest& request) const {
   const Config& config = request.config;
   if (lpips_) lpips_->check();
   check_unused_data_keys(config.data, {.images = true});
+  return clips_ ? clips_->open(request, options_) : open_pictures(config);
+}
+
+OpenedData ReconstructionObjective::open_pictures(const Config& config) const {
   const bool are_there = data::parse_builtin_shapes(config.data.path) || data::PictureFolder::is_one(config.data.path);
   require(are_there, "data", "path must be \"builtin-shapes\", or a folder with pictures in folders: got ",
           config.data.path);
@@ -112,8 +128,11 @@ OpenedData ReconstructionObjective::open(const DataRequest& request) const {
 }
 
 tensor::Batch ReconstructionObjective::example(int64_t rows) const {
-  const tensor::Batch batch = latent_noise_batch(rows, options_, at::kMeta);
-  return keys_.gan > 0 ? not_judged(batch) : batch;
+  return with_added(latent_noise_batch(rows, options_, at::kMeta));
+}
+
+tensor::Batch ReconstructionObjective::with_added(tensor::Batch example) const {
+  return keys_.gan > 0 ? not_judged(example) : example;
 }
 
 std::vector<std::string> ReconstructionObjective::added_fields() const {
@@ -123,20 +142,23 @@ std::vector<std::string> ReconstructionObjective::added_fields() const {
 
 void ReconstructionObjective::check(const tensor::Batch& batch) const {
   const at::Tensor &images = batch.at("images"), &noise = batch.at("noise");
-  require(images.dim() == 4 && images.size(1) == options_.channels && images.size(2) % options_.factor == 0 &&
-              images.size(3) % options_.factor == 0,
-          "data", "images must be [B, ", options_.channels, ", H, W] with sides that ", options_.factor,
-          " divides: got ", images.sizes());
-  require(noise.dim() == 4 && noise.size(1) == options_.latent_channels &&
-              noise.size(2) * options_.factor == images.size(2) && noise.size(3) * options_.factor == images.size(3),
-          "data", "noise must be [B, ", options_.latent_channels, ", H / ", options_.factor, ", W / ", options_.factor,
-          "] of images of ", images.sizes(), ": got ", noise.sizes());
+  const bool are_clips = clips_.has_value();
+  require(images.dim() == (are_clips ? 5 : 4) && images.size(1) == options_.channels &&
+              images.size(-2) % options_.factor == 0 && images.size(-1) % options_.factor == 0,
+          "data", "images must be [B, ", options_.channels, are_clips ? ", T" : "", ", H, W] with sides that ",
+          options_.factor, " divides: got ", images.sizes());
+  const int64_t latents = are_clips ? clips_->with_frames(options_, frames_of(batch)).latent_frames : 0;
+  require(noise.dim() == images.dim() && noise.size(1) == options_.latent_channels &&
+              (!are_clips || noise.size(2) == latents) && noise.size(-2) * options_.factor == images.size(-2) &&
+              noise.size(-1) * options_.factor == images.size(-1),
+          "data", "noise must be [B, ", options_.latent_channels, are_clips ? concat(", ", latents) : "", ", H / ",
+          options_.factor, ", W / ", options_.factor, "] of images of ", images.sizes(), ": got ", noise.sizes());
   require(batch.at(kCounts).dim() == 1, "data", "counts must be [B]: got ", batch.at(kCounts).sizes());
 }
 
 int64_t ReconstructionObjective::tokens(const tensor::Batch& batch, const models::ModelShape&) const {
   const at::Tensor& images = batch.at("images");
-  return images.size(0) * images.size(2) * images.size(3);
+  return images.numel() / images.size(1);
 }
 
 double ReconstructionObjective::weight(const tensor::Batch& batch) const {
@@ -154,7 +176,11 @@ ReconstructionObjective::Terms ReconstructionObjective::terms(const models::Stat
   const at::Tensor counts = counts_of(pixels, step);
   Terms terms{.l1 = (apart * apart.detach().sign()).mean({1, 2}) * counts,  // in C++, abs cannot run on sizes alone
               .kl = divergence / static_cast<double>(pixels.size(1) * pixels.size(2)) * counts};
-  if (lpips_) terms.lpips = lpips_->distance(pixels, wanted, size_of_pictures(step)) * counts;
+  if (lpips_) {
+    const auto frames = [&](const at::Tensor& x) { return by_frame(x, step).flatten(0, 1); };
+    const at::Tensor distances = lpips_->distance(frames(pixels), frames(wanted), size_of_pictures(step));
+    terms.lpips = distances.view({pixels.size(0), -1}).mean(1) * counts;
+  }
   return terms;
 }
 
@@ -175,9 +201,10 @@ at::Tensor ReconstructionObjective::evaluate(const models::Model&, const models:
                                              const nn::ForwardContext& step) const {
   const Terms of_rows = terms(end, step);
   const at::Tensor& pixels = end.at(models::AutoencoderStates::hidden);
-  const at::Tensor error = (pixels.clamp(-1, 1) - wanted_pixels(pixels, step)).square().mean({1, 2});
+  const at::Tensor squares = (pixels.clamp(-1, 1) - wanted_pixels(pixels, step)).square();
+  const at::Tensor errors = by_frame(squares, step).mean({2, 3});  // of each frame
   const at::Tensor decibels =
-      (error.clamp_min(1e-12) / 4).log10() * -10 * counts_of(pixels, step);  // of pixels whose range is 2
+      ((errors.clamp_min(1e-12) / 4).log10() * -10).mean(1) * counts_of(pixels, step);  // of pixels whose range is 2
   std::vector<at::Tensor> sums{losses(of_rows).sum(), of_rows.l1.sum(), of_rows.kl.sum(), decibels.sum()};
   if (lpips_) sums.push_back(of_rows.lpips.sum());
   return at::stack(sums);
@@ -196,6 +223,10 @@ std::vector<Metric> ReconstructionObjective::metrics(const std::vector<double>& 
   if (lpips_)
     rows.push_back({.name = "eval_lpips", .value = mean_of(sums.at(4), weight), .plot = plot, .legend = "LPIPS"});
   return rows;
+}
+
+void complete_reconstruction(Config& config, const OwnTables& tables, std::vector<std::string>&) {
+  complete_clip_batches(config, drawn_keys(tables.data<ReconstructionDataKeys>()));
 }
 
 std::vector<FurtherModel> reconstruction_models(const Config&, const OwnTables& tables, const models::ModelShape&) {
