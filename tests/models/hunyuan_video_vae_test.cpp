@@ -10,9 +10,11 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/memory/account.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/built_in.h"
@@ -20,6 +22,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/serial_layers.h"
 #include "models/made_model.h"
 #include "support/thrown_message.h"
 
@@ -110,6 +113,62 @@ TEST(HunyuanVideoVae, ReadsClipsInChunksAsWhole) {
   }
 }
 
+TEST(HunyuanVideoVae, ReadsLargeFramesOneByOneAndByRows) {
+  const Golden made;
+  const at::Tensor pixels = sines(.3, .1, {1, 3, 9, 16, 24});
+  const at::Tensor moments = moments_of_clips(made.model, pixels), latents = moments.narrow(1, 0, 4);
+  const at::Tensor clips = decoded_clips(made.model, latents);
+  const FrameReader read = [&](int64_t first, int64_t count) { return pixels.narrow(2, first, count); };
+  for (const auto& [stored, state, band] : {std::tuple{0, 1, 1}, {1 << 30, 3000, 1000}, {0, 1 << 26, 700}}) {
+    SCOPED_TRACE(testing::Message() << stored << " bytes, elements of states " << state << ", of bands " << band);
+    const ChunkOptions options{
+        .latent_frames = 2, .state_elements = state, .band_elements = band, .stored_bytes = stored};
+    std::vector<at::Tensor> own, drawn;
+    encode_in_chunks(
+        made.model, 9, read, [&](const at::Tensor& some) { own.push_back(some); }, options);
+    EXPECT_LT(number((at::cat(own, 2) - moments).abs().max()), 1e-12);
+    decode_in_chunks(
+        made.model, latents, [&](const at::Tensor& some) { drawn.push_back(some); }, 0, options);
+    EXPECT_EQ(drawn.size(), state == 1 ? 9U : drawn.size());
+    EXPECT_LT(number((at::cat(drawn, 2) - clips).abs().max()), 1e-11);
+  }
+}
+
+/// The tensors of a clip, from sizes alone; latents and pixels are the caller's. Only the keys and values of the cells
+/// grow with the frames.
+TEST(HunyuanVideoVae, NeedsLittleMoreMemoryForMoreFrames) {
+  nn::Parameters parameters({}, {.device = at::kMeta, .without_memory = true});
+  nn::SerialLayers layers(parameters);
+  const Model model = make_model(built_in().resolve({.name = "hunyuan-video-vae"}), layers);
+  const at::TensorOptions meta = at::TensorOptions(at::kFloat).device(at::kMeta);
+  const auto peaks = [&](int64_t frames, const ChunkOptions& options) {
+    const at::Tensor latents = at::empty({1, 16, (frames - 1) / 4 + 1, 32, 48}, meta);
+    const FrameReader read = [&](int64_t, int64_t count) { return at::empty({1, 3, count, 256, 384}, meta); };
+    const auto peak = [&](const auto& work) {
+      const memory::Account account(memory::Counted::Shapes);
+      work();
+      return account.usage().peak_total;
+    };
+    const FrameTaker drop = [](const at::Tensor&) {};
+    return std::pair{peak([&] { encode_in_chunks(model, frames, read, drop, options); }),
+                     peak([&] { decode_in_chunks(model, latents, drop, frames, options); })};
+  };
+  constexpr int64_t kMiB = int64_t{1} << 20, kLargest = 1 << 22;
+  const ChunkOptions nothing{.stored_bytes = 0};
+  const auto [encoding, decoding] = peaks(17, nothing);
+  const auto [more_encoding, more_decoding] = peaks(33, nothing);
+  const int64_t keys = 4 * 32 * 48 * 2 * 512 * 4;  // of four more frames
+  EXPECT_LE(more_encoding, encoding + 4 * keys);
+  EXPECT_LE(more_decoding, decoding + 4 * keys);
+  const auto [whole_encoding, whole_decoding] =
+      peaks(17, {.state_elements = int64_t{1} << 40, .band_elements = int64_t{1} << 40, .stored_bytes = 0});
+  const auto [part_encoding, part_decoding] = peaks(17, {.state_elements = kLargest, .stored_bytes = 0});
+  EXPECT_LT(4 * part_encoding, 3 * whole_encoding)
+      << part_encoding / kMiB << " and " << whole_encoding / kMiB << " MiB";
+  EXPECT_LT(4 * part_decoding, 3 * whole_decoding)
+      << part_decoding / kMiB << " and " << whole_decoding / kMiB << " MiB";
+}
+
 TEST(HunyuanVideoVae, TakesPicturesAsClipsOfOneFrame) {
   const Golden made;
   const at::Tensor pictures = sines(.3, .1, {2, 3, 16, 8});
@@ -170,11 +229,17 @@ TEST(HunyuanVideoVae, RefusesLengthsThatItCannotMake) {
   EXPECT_THAT(refused(6), HasSubstr("got 6; nearest: 5"));
   EXPECT_THAT(refused(0), HasSubstr("at least one frame: got 0"));
   const Golden made;
-  EXPECT_THAT(test::thrown_message([&] { decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9);
+              }),
               HasSubstr("as many frames as it stands for: got 9; such a number is 5"));
-  EXPECT_THAT(test::thrown_message([&] { decoded_clips(made.model, sines(.3, .1, {1, 3, 2, 2, 2})); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                decoded_clips(made.model, sines(.3, .1, {1, 3, 2, 2, 2}));
+              }),
               HasSubstr("latents of clips must be [B, 4, t, h, w]"));
-  EXPECT_THAT(test::thrown_message([&] { moments_of_clips(made.model, sines(.3, .1, {1, 3, 5, 7, 8})); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                moments_of_clips(made.model, sines(.3, .1, {1, 3, 5, 7, 8}));
+              }),
               HasSubstr("at least 8 x 8 pixels"));
 }
 

@@ -60,7 +60,9 @@ class EncodingRule final : public train::StepRule {
     if (!batch.find(run::kPixels).defined()) return {};
     distributed::DistributedModel& vae = engine.model(run::kVae);
     const models::AutoencoderSizes sizes = models::autoencoder_of(vae.decoding_model().shape);
-    std::vector<at::Tensor> latents = encoded_rows(vae, batch.at(run::kPixels), encoded_moments);
+    std::vector<at::Tensor> latents =
+        encoded_rows(vae, batch.at(run::kPixels),
+                     [](const models::Model& model, const at::Tensor& row) { return encoded_moments(model, row); });
     for (size_t i = 0; i < latents.size(); ++i) {
       const at::Tensor noise = batch.at(run::kSampleNoise)[static_cast<int64_t>(i)].to(latents[i].device());
       latents[i] = run::drawn_latent(sizes, latents[i], noise);

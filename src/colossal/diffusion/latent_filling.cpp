@@ -105,8 +105,10 @@ void encode_pictures(const std::vector<Missing>& missing, const run::LatentCache
       continue;  // run::skip_broken() names it
     }
     const std::string id = list->id(index, part);
-    shard.add(id, encoded_moments(vae.model(), pixels)[0]);
-    if (work.mirror) shard.add(run::LatentCache::mirrored_name(id), encoded_moments(vae.model(), pixels.flip({-1}))[0]);
+    shard.add(id, encoded_moments(vae.model(), pixels, &vae.parameters())[0]);
+    if (work.mirror)
+      shard.add(run::LatentCache::mirrored_name(id),
+                encoded_moments(vae.model(), pixels.flip({-1}), &vae.parameters())[0]);
     shard.write_if_full();
   }
   shard.write();

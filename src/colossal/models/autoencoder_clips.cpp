@@ -182,12 +182,14 @@ class Stream {
   Stream(const Model& model, const char* name, const at::Tensor& clip, int64_t frames, int64_t latents, Source source,
          const ChunkOptions& options)
       : model_(model),
+        memory_(options.band_elements),
         whole_(nn::step_of(clip_batch(name, clip))),
         step_(nn::step_of(clip_batch(name, clip.narrow(2, 0, 1)))),
         source_(std::move(source)),
         frames_(frames),
         latents_(latents),
         at_once_(std::max<int64_t>(1, options.latent_frames)),
+        most_(options.state_elements),
         room_(options.stored_bytes),
         element_(static_cast<int64_t>(clip.element_size())) {
     step_.parts.set(nn::ClipPass{&memory_});
@@ -215,23 +217,65 @@ class Stream {
     return bytes;
   }
 
+  using StatesTaker = std::function<void(const States&)>;
+
   /// Runs the blocks up to `end` for all chunks. Returns true if it made the statistics of a norm instead.
-  bool pass(int64_t end, bool ends, const std::function<void(const States&)>& take) {
+  bool pass(int64_t end, bool ends, const StatesTaker& take) {
     const int64_t unit = latents_ > 1 ? (frames_ - 1) / (latents_ - 1) : 1;
     memory_.begin_pass();
     for (int64_t first = 0, count = 0; first < frames_; first += count) {
       count = std::min(frames_ - first, unit * at_once_ - (first == 0 ? unit - 1 : 0));
       memory_.begin_chunk();
-      States states = source_(first, count, step_);
-      for (int64_t block = from_; block < end && !memory_.is_idle(); ++block)
-        states = run_stage(model_, {.first = block, .last = block + 1, .embeds = false, .ends = false},
-                           std::move(states), step_);
-      if (ends && !memory_.is_idle())
-        states =
-            run_stage(model_, {.first = end, .last = end, .embeds = false, .ends = true}, std::move(states), step_);
-      if (!memory_.is_idle()) take(states);
+      pass_chunk(source_(first, count, step_), end, ends, take);
     }
     return memory_.end_pass();
+  }
+
+  /// Runs the blocks for a chunk. Blocks that join frames read those of all its parts.
+  void pass_chunk(States states, int64_t end, bool ends, const StatesTaker& take) {
+    int64_t block = from_;
+    for (int64_t next = block + 1; next < end; ++next) {
+      if (!joins_frames(next)) continue;
+      std::vector<at::Tensor> parts;
+      pass_parts(std::move(states), block, next, false, [&](const States& part) { parts.push_back(part.at(kHidden)); });
+      if (memory_.is_idle()) return;
+      states = States(model_.states.size());
+      states.at(kHidden) = parts.size() == 1 ? parts.front() : at::cat(parts, 1);
+      block = next;
+    }
+    pass_parts(std::move(states), block, end, ends, take);
+  }
+
+  /// Runs the blocks [block, end), and the norm if `ends`, frame by frame where the hidden state is large.
+  void pass_parts(States states, int64_t block, int64_t end, bool ends, const StatesTaker& take) {
+    for (; block < end && !memory_.is_idle(); ++block) {
+      if (!joins_frames(block) && is_large(states.at(kHidden)))
+        return pass_frames(states.at(kHidden), block, end, ends, take);
+      states = run_stage(model_, {.first = block, .last = block + 1, .embeds = false, .ends = false}, std::move(states),
+                         step_);
+    }
+    if (ends && !memory_.is_idle()) {
+      if (is_large(states.at(kHidden))) return pass_frames(states.at(kHidden), block, end, ends, take);
+      states = run_stage(model_, {.first = end, .last = end, .embeds = false, .ends = true}, std::move(states), step_);
+    }
+    if (!memory_.is_idle()) take(states);
+  }
+
+  void pass_frames(const at::Tensor& hidden, int64_t block, int64_t end, bool ends, const StatesTaker& take) {
+    for (const at::Tensor& frame : hidden.split(1, 1)) {
+      memory_.begin_chunk();  // each frame reaches the norm whose statistics are made
+      States states(model_.states.size());
+      states.at(kHidden) = frame.contiguous();
+      pass_parts(std::move(states), block, end, ends, take);
+    }
+  }
+
+  bool is_large(const at::Tensor& hidden) const {
+    return hidden.defined() && hidden.size(1) > 1 && hidden.numel() > most_;
+  }
+  bool joins_frames(int64_t block) const {
+    const State& hidden = model_.states.at(kHidden);
+    return hidden.sizes(whole_, block).at(1) < hidden.sizes(whole_, block - 1).at(1);
   }
 
   /// Stores the hidden state before the block `end`, from which later passes begin.
@@ -257,7 +301,7 @@ class Stream {
   nn::ClipMemory memory_;
   nn::ForwardContext whole_, step_;
   Source source_;
-  int64_t frames_, latents_, at_once_, room_, stored_bytes_ = 0, from_ = 0;
+  int64_t frames_, latents_, at_once_, most_, room_, stored_bytes_ = 0, from_ = 0;
   int64_t element_;  // bytes of an element of hidden states, or of the source before one is known
 };
 

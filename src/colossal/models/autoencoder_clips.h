@@ -51,7 +51,10 @@ at::Tensor decoded_clips(const Model& model, const at::Tensor& latents, int64_t 
 /// Limits of the memory of a clip in chunks.
 struct ChunkOptions {
   int64_t latent_frames = 1;  ///< of a latent that a whole clip passes at once
-  int64_t frames = 4;         ///< of pixels that blocks pass at once which read each frame alone
+  /// Elements of a hidden state that a whole clip passes at once. Frames of larger ones pass one by one
+  int64_t state_elements = int64_t{1} << 26;
+  int64_t band_elements = int64_t{1} << 24;  ///< of frames that a convolution of it reads at once, by bands of rows
+  int64_t frames = 4;                        ///< of pixels that blocks pass at once which read each frame alone
   /// Hidden states between two blocks that are stored at once, in bytes. Behind the last state that fits, a norm reads
   /// chunks that are computed again for each norm
   int64_t stored_bytes = int64_t{800} << 20;

@@ -15,6 +15,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -27,6 +28,10 @@ namespace colossal::nn {
 /// Thread safety: none.
 class ClipMemory {
  public:
+  /// `band_elements`: of the frames that a convolution reads at once. It passes larger ones by bands of rows, and a band
+  /// has at least one row of the result.
+  explicit ClipMemory(int64_t band_elements = int64_t{1} << 24) : band_elements_(band_elements) {}
+  int64_t band_elements() const { return band_elements_; }
   /// Begins a pass from the first frame of the clip. Statistics stay.
   void begin_pass() { carried_.clear(); }
   void begin_chunk() { is_idle_ = false; }
@@ -50,6 +55,7 @@ class ClipMemory {
   std::map<const void*, Statistics> statistics_;
   Statistics* pending_ = nullptr;  // those that this pass makes
   bool is_idle_ = false;
+  int64_t band_elements_;
 };
 
 /// Part of a ForwardContext: the pass reads a chunk of a clip. Without it a pass reads whole clips.

@@ -61,11 +61,31 @@ class VectorConvolution final : public ClipConvolution {
       const auto sizes = ops::causal_sizes(x.sizes(), weight.sizes(), window_, weight.size(2) - 1);
       return at::empty(sizes, x.options());
     }
-    at::Tensor y = ops::causal_convolution(x, weight, bias, window_, before);
+    const at::Tensor y = by_rows(x, weight, bias, before, memory.band_elements());
     const int64_t frames = (before.defined() ? before.size(1) : front) + x.size(1),
                   read = y.size(1) * window_.frame_stride;
     memory.carry(this, last_frames(before, x, std::max<int64_t>(0, frames - read), window_.replicates));
     return y;
+  }
+
+  /// Returns the convolution, by bands of rows where it is large: what surrounds the frames is a copy.
+  at::Tensor by_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& before,
+                     int64_t elements) const {
+    const int64_t most = std::max<int64_t>(1, elements / std::max<int64_t>(1, x.size(1) * x.size(3) * x.size(4))),
+                  stride = window_.stride, rows = (x.size(2) - 1) / stride + 1, halo = weight.size(3) / 2;
+    if (rows <= most || halo > 1) return ops::causal_convolution(x, weight, bias, window_, before);
+    at::Tensor all;
+    for (int64_t first = 0; first < rows; first += most) {
+      const int64_t count = std::min(most, rows - first), from = std::max<int64_t>(0, first - halo) * stride,
+                    to = std::min(x.size(2), (first + count) * stride + halo);
+      const auto band = [&](const at::Tensor& frames) {
+        return frames.defined() ? frames.narrow(2, from, to - from) : frames;
+      };
+      const at::Tensor y = ops::causal_convolution(band(x), weight, bias, window_, band(before));
+      if (!all.defined()) all = at::empty({y.size(0), y.size(1), rows, y.size(3), y.size(4)}, y.options());
+      all.narrow(2, first, count).copy_(y.narrow(2, first - from / stride, count));
+    }
+    return all;
   }
 
   CausalOptions options_;
