@@ -5,10 +5,12 @@
 #include <filesystem>
 
 #include "cli/outcome.h"
+#include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/data/pictures/shapes.h"
+#include "colossal/data/videos/clip_encoder.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 
@@ -66,6 +68,36 @@ TEST_F(EvaluateReconstruction, PrintsTheSimilarityOfPicturesOfAnySize) {
   EXPECT_GT(found.at("ssim").get<double>(), -1);
   EXPECT_LT(found.at("ssim").get<double>(), 0.99);
   EXPECT_THAT(evaluate({"--reconstruct", folder_ / "pictures"}).out, HasSubstr("dB, ssim "));
+}
+
+TEST_F(EvaluateReconstruction, MeasuresTheFramesOfVideos) {
+  const auto write_clip = [&](const std::string& name, int64_t frames) {
+    std::string bytes;
+    const auto clip = data::encode_gif({19, 16, 10}, [&](auto piece) { bytes += piece; });
+    for (int64_t i = 0; i < frames; ++i) clip->add(data::draw_moving_shape(3, 1, 19, 16, i));
+    clip->finish();
+    write_file(folder_ / name, bytes);
+  };
+  std::filesystem::create_directories(folder_ / "clips");
+  write_clip("clips/0.gif", 7);
+  for (const char* name : {"hunyuan-video-vae-tiny", "open-sora-vae-tiny"}) {
+    train(name, {concat("--model.name=", name), "--data.frames=5", "--model.levels=4,8,8,8", "--training.steps=1"});
+    const json found = json::parse(evaluate({"--reconstruct", folder_ / "clips", "--json"}, name).out);
+    EXPECT_EQ(found.at("videos"), 1) << name;
+    EXPECT_EQ(found.at("pictures"), 0) << name;
+    EXPECT_GT(found.at("psnr").get<double>(), 1) << name;
+    EXPECT_LT(found.at("psnr").get<double>(), 40) << name;
+  }
+  // Frame by frame a video has the values of its pictures.
+  std::filesystem::create_directories(folder_ / "frame");
+  write_file(folder_ / "frame/0.png", data::encode_png(data::draw_moving_shape(3, 1, 19, 16, 0)));
+  std::filesystem::create_directories(folder_ / "still");
+  write_clip("still/0.gif", 1);
+  const auto of = [&](const std::string& name) {
+    return json::parse(evaluate({"--reconstruct", folder_ / name, "--json"}).out);
+  };
+  EXPECT_NEAR(of("still").at("psnr").get<double>(), of("frame").at("psnr").get<double>(), 1e-3);
+  EXPECT_NEAR(of("still").at("ssim").get<double>(), of("frame").at("ssim").get<double>(), 1e-4);
 }
 
 TEST_F(EvaluateReconstruction, RefusesWhatItCannotMeasure) {

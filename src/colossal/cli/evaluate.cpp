@@ -163,7 +163,7 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
   add_task_options(app, r, is_chat);
   app.add_option("--pictures", r.pictures, "folder with a folder of pictures for each class, by its name or number");
   app.add_option("--reconstruct", r.reconstruct,
-                 "folder of pictures, also in folders, that an autoencoder encodes and decodes");
+                 "folder of pictures and videos, also in folders, that an autoencoder encodes and decodes");
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
   app.add_option("--window", r.windows.window, "tokens per window; default: the model's positions")
