@@ -1,8 +1,16 @@
-// Runs of an autoencoder of drawn shapes, in fp64: every layout that it has, evaluations, resumes, refusals.
+// Runs of autoencoders of pictures and of clips, in fp64: every layout that they have, videos without captions,
+// evaluations, resumes, refusals.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/data/pictures/picture.h"
+#include "colossal/data/pictures/shapes.h"
+#include "colossal/data/videos/clip_encoder.h"
 #include "colossal/report/metrics.h"
 #include "colossal/run/program.h"
 #include "colossal/train/trainer.h"
@@ -40,6 +48,21 @@ class ReconstructionRuns : public testing::Test {
                     "--training.evaluate_every=3"};
     return run::read_given_config(test::source_dir() + "/examples/vae_shapes.toml", test::joined(own, flags)).config;
   }
+  run::Config clips(const std::string& name, const Flags& flags = {}) const {
+    const Flags own{"--model.name=open-sora-vae-tiny",
+                    "--model.levels=4,8",
+                    "--model.filters=4",
+                    "--model.multipliers=1,2",
+                    "--model.halves=1",
+                    "--model.frames=5",
+                    "--data.frames=1,3",
+                    "--data.keep=1,0.5",
+                    "--data.batch_sizes=8,4",
+                    "--data.fps=8",
+                    "--data.mirror=false",
+                    "--training.batch_size=4"};
+    return config(name, test::joined(own, flags));
+  }
   static void train(const run::Config& c, Start start = Start::Overwrite, int64_t stop_after = 0) {
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
       int64_t steps = 0;
@@ -68,6 +91,34 @@ TEST_F(ReconstructionRuns, HaveTheCourseOfOneProcessInEveryLayout) {
         Flags{"--memory.host=64MiB", "--memory.recompute=block", "--training.accumulate=2"},
         Flags{"--memory.recompute=selective"}})
     test::expect_near(course(layout), want, testing::PrintToString(layout));
+}
+
+TEST_F(ReconstructionRuns, HaveTheCourseOfOneProcessWithClips) {
+  const auto course = [&](const Flags& layout) { return test::run_course(clips("run", layout), run::built_in()); };
+  const std::vector<double> want = course({});
+  ASSERT_THAT(want, SizeIs(3 * 2 + 4 + 1));
+  for (const Flags& layout : {Flags{"--parallel.data=2", "--parallel.zero=3"},
+                              Flags{"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"}})
+    test::expect_near(course(layout), want, testing::PrintToString(layout));
+}
+
+TEST_F(ReconstructionRuns, LearnFromVideosWithoutCaptions) {
+  std::filesystem::create_directories(folder_ / "videos");
+  for (int64_t i = 0; i < 8; ++i) {
+    std::string bytes;
+    const auto clip = data::encode_gif({12, 10, 8}, [&](auto piece) { bytes += piece; });
+    for (int64_t frame = 0; frame < 4; ++frame) clip->add(data::draw_moving_shape(i, 1, 12, 10, frame));
+    clip->finish();
+    write_file(folder_ / concat("videos/", i, ".gif"), i == 5 ? bytes.substr(0, bytes.size() / 2) : bytes);
+    write_file(folder_ / concat("videos/", i, ".png"), data::encode_png(data::draw_shape(i, 2, 9, 9)));
+  }
+  const Flags flags{"--data.path=" + (folder_ / "videos"), "--data.held_out=0.3"};
+  const run::Config c = clips("videos-run", test::joined(flags, {"--data.on_error=skip"}));
+  train(c);
+  EXPECT_THAT(metric(c, "loss"), SizeIs(3));
+  EXPECT_THAT(metric(c, "eval_psnr"), SizeIs(1));
+  EXPECT_THAT(read_file(c.run.folder + "/log-rank-0.txt", 1 << 20), HasSubstr("5.gif"));
+  EXPECT_THAT(test::thrown_message([&] { train(clips("bad", flags)); }), HasSubstr("5.gif"));
 }
 
 TEST_F(ReconstructionRuns, LearnAndContinueBitForBit) {
@@ -103,6 +154,13 @@ TEST_F(ReconstructionRuns, RefuseLayoutsAndKeysThatDoNotFit) {
   EXPECT_THAT(refused({"--data.path=builtin-shape"}), HasSubstr("builtin-shapes"));
   EXPECT_THAT(refused({"--data.buckets=8"}), HasSubstr("data.buckets"));
   EXPECT_THAT(refused({"--model.hidden=32"}), HasSubstr("hidden has no effect"));
+  EXPECT_THAT(refused({"--data.fps=8"}), HasSubstr("remove data.fps, or name a model of clips, such as open-sora-vae"));
+  const auto refused_clips = [&](const Flags& flags) {
+    return test::thrown_message([&] { train(clips("bad", flags)); });
+  };
+  EXPECT_THAT(refused_clips({"--data.frames=1,18"}), HasSubstr("at most the 5 of a chunk"));
+  EXPECT_THAT(refused_clips({"--data.batch_sizes=8"}), HasSubstr("batch_sizes"));
+  EXPECT_THAT(refused_clips({"--data.path=nowhere"}), HasSubstr("no such file or folder: nowhere"));
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace colossal::cli {
 /// the autoencoder divides into cells. An autoencoder of pictures takes the frames of videos one by one; another one
 /// takes all frames, but for the last ones that it cannot make (HunyuanVideo's: other than 4 k + 1).
 /// Memory: the frames of one video, 3 bytes a pixel.
-/// Errors ("evaluate"): a model that does not encode pictures in color; a folder without pictures and videos; one with a
-/// side of fewer pixels than a cell or than 11; videos of more than 4 GiB, or on several ranks. Errors of
+/// Errors ("evaluate"): a model that does not encode pictures in color; a folder without pictures and videos; one with
+/// a side of fewer pixels than a cell or than 11; videos of more than 4 GiB, or on several ranks. Errors of
 /// data::decode_picture() and data::open_video().
 int evaluate_reconstruction(const std::string& folder, bool as_json, const LoadedModel& loaded);
 

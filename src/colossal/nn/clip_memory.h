@@ -28,8 +28,8 @@ namespace colossal::nn {
 /// Thread safety: none.
 class ClipMemory {
  public:
-  /// `band_elements`: of the frames that a convolution reads at once. It passes larger ones by bands of rows, and a band
-  /// has at least one row of the result.
+  /// `band_elements`: of the frames that a convolution reads at once. It passes larger ones by bands of rows, and a
+  /// band has at least one row of the result.
   explicit ClipMemory(int64_t band_elements = int64_t{1} << 24) : band_elements_(band_elements) {}
   int64_t band_elements() const { return band_elements_; }
   /// Begins a pass from the first frame of the clip. Statistics stay.

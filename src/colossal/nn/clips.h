@@ -4,8 +4,8 @@
 //   const auto norm = layers.clip_norm("norm", 64, {.groups = 32, .epsilon = 1e-6});
 //   y = norm->forward(conv->forward(x, {32, 48}, step), step);                             // x [B, 5, 32 * 48, 3]
 //
-// With a nn::ClipPass in the step (nn/clip_memory.h) they read a clip chunk by chunk, and large frames by bands of rows. Every rank has whole clips and
-// all features; parameters are vectors of their outputs.
+// With a nn::ClipPass in the step (nn/clip_memory.h) they read a clip chunk by chunk, and large frames by bands of
+// rows. Every rank has whole clips and all features; parameters are vectors of their outputs.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -4,8 +4,8 @@
 //   const run::ReconstructionClips clips(config, keys, models::autoencoder_of(shape));
 //   const run::OpenedData data = clips.open(request, options);                  // batches of clips of one length each
 //
-// An autoencoder of chunks (models::AutoencoderSizes::chunk_frames) learns from clips of at most one chunk, because each
-// chunk is encoded and decoded alone.
+// An autoencoder of chunks (models::AutoencoderSizes::chunk_frames) learns from clips of at most one chunk, because
+// each chunk is encoded and decoded alone.
 #pragma once
 #include <cstdint>
 

@@ -28,8 +28,8 @@
 
 namespace colossal::run {
 
-/// The objective. Its pictures have data.size or, without that key, the height and width of the model. An autoencoder of
-/// clips learns from clips of the lengths data.frames or, without that key, of the frames of the model.
+/// The objective. Its pictures have data.size or, without that key, the height and width of the model. An autoencoder
+/// of clips learns from clips of the lengths data.frames or, without that key, of the frames of the model.
 class ReconstructionObjective final : public Objective {
  public:
   /// Errors ("objective"): a model that does not encode pictures. ("data"): a size off the grid of its cells; the
@@ -58,8 +58,8 @@ class ReconstructionObjective final : public Objective {
   at::Tensor evaluate(const models::Model& model, const models::States& end,
                       const nn::ForwardContext& step) const override;
   /// Returns eval_loss, eval_l1 and eval_kl, which are D and K, and eval_psnr in dB: the mean of the pictures' peak
-  /// signal-to-noise ratios, of pixels cut to [-1, 1]; of a clip that of its frames. With lpips also eval_lpips, P. Held-out pictures keep their
-  /// noise.
+  /// signal-to-noise ratios, of pixels cut to [-1, 1]; of a clip that of its frames. With lpips also eval_lpips, P.
+  /// Held-out pictures keep their noise.
   std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 
  private:
