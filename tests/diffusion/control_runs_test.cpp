@@ -226,9 +226,7 @@ TEST_F(ControlRuns, DrawTheSameInCommandsAndPrograms) {
   };
   EXPECT_EQ(of_drawer(image, {}), want);
   EXPECT_EQ(of_drawer("control_image", {{"control_image", read_file(image, 1 << 20)}}), want);
-  EXPECT_THAT(test::thrown_message([&] {
-                of_drawer("control_image", {{"control_image", "no picture"}});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { of_drawer("control_image", {{"control_image", "no picture"}}); }),
               HasSubstr("control_image"));
   EXPECT_THAT(test::thrown_message([&] { drawer.options(R"({"prompt": "a star"})"); }), HasSubstr("name the picture"));
 }

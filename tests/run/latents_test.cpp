@@ -281,9 +281,7 @@ TEST_F(Pictures, LeaveOutThoseWithBrokenPixels) {
   folder_.write("b.png", png);
   DrawnPictures pictures = open();
   ASSERT_THAT(pictures.training, SizeIs(2)) << "its header is whole";
-  EXPECT_THAT(test::thrown_message([&] {
-                pixels_of(pictures, 1, {8, 8});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { pixels_of(pictures, 1, {8, 8}); }),
               testing::AllOf(HasSubstr("b.png"), HasSubstr("set data.on_error = \"skip\"")));
   const std::string of_broken = pictures.at(1).content;
   skip_broken(pictures, [&](const DrawnPicture& one) { return one.content == of_broken; });

@@ -161,7 +161,9 @@ TEST(DrawingLoop, GoesOnAfterTheErrorOfAJobOfOneRank) {
 }
 
 TEST(DrawingLoop, EndsWithTheErrorOfOneOfSeveralRanks) {
-  const auto draw = [](int rank, const DrawOptions&, const GivenPictures& given, const Take&) {
+  std::atomic<int> added = 0;
+  const auto draw = [&](int rank, const DrawOptions&, const GivenPictures& given, const Take&) {
+    wait_until([&] { return rank == 0 || added == 2; });  // the second job is added to a loop that works
     require(rank == 0, "draw", "rank 1 must work");
     wait_until_stopped(given);
   };
@@ -169,7 +171,7 @@ TEST(DrawingLoop, EndsWithTheErrorOfOneOfSeveralRanks) {
   const auto count = [&](const Drawn& one) { failed += one.error && one.replica_has_ended ? 1 : 0; };
   EXPECT_THROW(with_loop(2, draw,
                          [&](DrawingLoop& loop) {
-                           for (int i = 0; i < 2; ++i) EXPECT_TRUE(loop.draw({{.prompt = "x"}, count}));
+                           for (int i = 0; i < 2; ++i, ++added) EXPECT_TRUE(loop.draw({{.prompt = "x"}, count}));
                            wait_until([&] { return failed == 2; });
                            EXPECT_FALSE(loop.draw({{.prompt = "late"}, {}}));
                          }),

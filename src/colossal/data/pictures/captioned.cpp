@@ -116,8 +116,7 @@ std::unique_ptr<CaptionedPictures> open_folder(const std::string& path, const Ca
     return open_captioned_files(path, options);
   LeftOut left_out;
   const std::vector<std::string> tars = visible_files(path, is_tar), parquet = visible_files(path, is_parquet);
-  visible_files(
-      path, [](const std::string& file) { return is_tar(file) || is_parquet(file); }, &left_out);
+  visible_files(path, [](const std::string& file) { return is_tar(file) || is_parquet(file); }, &left_out);
   require(tars.empty() || parquet.empty(), "data", path, " must have pictures in one form: got ", tars.size(),
           " .tar and ", parquet.size(), " .parquet files; put them into two folders");
   if (!tars.empty()) return open_captioned_tars(path, tars, options);
