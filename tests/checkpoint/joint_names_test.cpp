@@ -157,5 +157,67 @@ TEST(JointFile, HasTheConfigThatItsTensorsShow) {
   EXPECT_EQ(read_config(path + "/vae").at("scaling_factor"), .3611) << "that of FLUX";
 }
 
+/// Returns the tensors of the text encoders that a file may have: CLIP-L of 4 features, CLIP-G of 8, T5 of 6.
+std::map<std::string, at::Tensor> text_tensors(bool has_second) {
+  std::map<std::string, at::Tensor> all;
+  for (const bool is_second : {false, true}) {
+    if (is_second && !has_second) continue;
+    const std::string begin = concat("text_encoders.", is_second ? "clip_g" : "clip_l", ".");
+    const int64_t features = is_second ? 8 : 4;
+    all[begin + "logit_scale"] = at::ones({1});
+    all[begin + "transformer.text_projection.weight"] = at::full({features, features}, 2.);
+    all[begin + "transformer.text_model.embeddings.token_embedding.weight"] = at::ones({100, features});
+    all[begin + "transformer.text_model.embeddings.position_embedding.weight"] = at::ones({77, features}, at::kDouble);
+    all[begin + "transformer.text_model.encoder.layers.0.mlp.fc1.weight"] = at::ones({4 * features, features});
+  }
+  const std::string begin = "text_encoders.t5xxl.transformer.", block = begin + "encoder.block.0.layer.";
+  all[begin + "shared.weight"] = at::ones({50, 6});
+  all[block + "0.SelfAttention.q.weight"] = at::ones({8, 6});
+  all[block + "0.SelfAttention.relative_attention_bias.weight"] = at::ones({32, 2});
+  all[block + "1.DenseReluDense.wi_0.weight"] = at::ones({10, 6});
+  return all;
+}
+
+// sd3_medium_incl_clips.safetensors, and FLUX with all its parts in one file.
+TEST(JointFile, HasThePartsBesideTheTransformer) {
+  const test::TemporaryFolder folder;
+  const std::string sd3 = folder / "sd3.safetensors", flux = folder / "flux.safetensors",
+                    begin = "model.diffusion_model.";
+  std::map<std::string, at::Tensor> tensors = text_tensors(true);
+  tensors[begin + "joint_blocks.0.x_block.mlp.fc1.bias"] = at::ones({4});
+  write_safetensors(sd3, tensors);
+  EXPECT_TRUE(is_ldm_file(sd3));
+  EXPECT_EQ(ldm_part(sd3)->part, "transformer");
+  const nlohmann::json first = read_config(sd3 + "/text_encoder"), second = read_config(sd3 + "/text_encoder_2"),
+                       t5 = read_config(sd3 + "/text_encoder_3");
+  EXPECT_EQ(first.at("projection_dim"), 4);
+  EXPECT_EQ(first.at("hidden_act"), "quick_gelu");
+  EXPECT_EQ(second.at("projection_dim"), 8);
+  EXPECT_EQ(second.at("hidden_act"), "gelu");
+  EXPECT_EQ(t5.at("architectures"), nlohmann::json({"T5EncoderModel"}));
+  EXPECT_EQ(t5.at("d_kv"), 4);
+  EXPECT_EQ(t5.at("num_layers"), 1);
+  EXPECT_EQ(t5.at("feed_forward_proj"), "gated-gelu");
+  const LdmWeights own(sd3, "text_encoder"), other(sd3, "text_encoder_2");
+  EXPECT_TRUE(at::equal(own.tensor("text_projection.weight"), at::eye(4, at::kDouble))) << "as diffusers converts it";
+  EXPECT_EQ(own.entries().at("text_projection.weight")->end, 4 * 4 * 8);
+  EXPECT_TRUE(own.can_wait("text_projection.weight"));
+  EXPECT_EQ(other.tensor("text_projection.weight")[0][0].item<double>(), 2);
+  EXPECT_EQ(ldm_config({sd3, "scheduler"}).at("shift"), 3.0);
+  tensors = text_tensors(false);
+  for (const auto& [name, value] : flux_tensors()) tensors[begin + name] = value;
+  tensors["vae.encoder.down.0.block.0.conv1.weight"] = at::ones({8, 8, 3, 3});
+  write_safetensors(flux, tensors);
+  EXPECT_TRUE(is_ldm_file(flux));
+  EXPECT_EQ(read_config(flux + "/text_encoder").at("architectures"), nlohmann::json({"CLIPTextModel"}));
+  EXPECT_FALSE(LdmWeights(flux, "text_encoder").entries().contains("text_projection.weight"));
+  EXPECT_EQ(read_config(flux + "/text_encoder_2").at("d_model"), 6);
+  EXPECT_TRUE(LdmWeights(flux, "vae").entries().contains("encoder.down_blocks.0.resnets.0.conv1.weight"));
+  EXPECT_EQ(ldm_config({flux, "scheduler"}).at("shift"), 1.0) << "schnell";
+  tensors[begin + "guidance_in.in_layer.weight"] = at::ones({32, 8});
+  write_safetensors(flux, tensors);
+  EXPECT_EQ(ldm_config({flux, "scheduler"}).at("use_dynamic_shifting"), true) << "dev";
+}
+
 }  // namespace
 }  // namespace colossal::checkpoint::joint_names_test

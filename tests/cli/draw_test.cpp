@@ -167,6 +167,13 @@ TEST_F(Draw, RefusesWhatItCannotDraw) {
   EXPECT_THAT(refused({"--class", "star", "--eta", "2"}), HasSubstr("eta must be between 0 and 1"));
   EXPECT_THAT(refused({"--class", "star", "--approximate", "pab"}), HasSubstr("needs a model with two axes"));
   EXPECT_THAT(refused({"--plan", "--approximate", "pab"}), HasSubstr("--approximate has no effect with --plan"));
+  const auto planned = [](const char* preset, const Words& words) {
+    Words all{"--from", preset, "--plan"};
+    all.insert(all.end(), words.begin(), words.end());
+    return run_command("draw", all).err;
+  };
+  EXPECT_THAT(planned("flux-tiny", {"--negative", "x"}), HasSubstr("negative needs a second pass"));
+  EXPECT_THAT(planned("sd3-tiny", {"--size", "136x64"}), HasSubstr("must be at most 128 pixels"));
   EXPECT_THAT(refused({"--class", "star", "--guidance", "1", "--parallel.guidance", "2"}),
               HasSubstr("parallel.guidance must be 1 for one pass a step, without guidance"));
   const Words dsp{"--parallel.sequence.mode", "dsp"};

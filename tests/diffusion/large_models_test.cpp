@@ -1,6 +1,7 @@
 // Runs of SDXL, Stable Diffusion 3 and FLUX in small: what they learn, what they draw, and the folders that are
 // written.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -9,8 +10,12 @@
 #include "colossal/base/json.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/diffusion/drawer.h"
+#include "colossal/diffusion/drawing.h"
 #include "colossal/diffusion/exported_pipeline.h"
 #include "colossal/diffusion/saved_pipeline.h"
+#include "colossal/models/caption_parts.h"
+#include "colossal/models/denoiser.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/saved_model.h"
@@ -145,6 +150,39 @@ TEST_F(LargeModels, DrawWithGuidance) {
   }
 }
 
+// One step of a flow from noise is the noise minus what the model predicts.
+TEST_F(LargeModels, AreToldTheHeightBeforeTheWidthThatIsDrawn) {
+  const run::Config c = large_config(
+      "sdxl-tiny", "run",
+      {"--training.evaluate_batches=0", "--diffusion.target=flow", "--diffusion.drop_label=0", "--training.steps=3"});
+  train(c);
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {});
+    const run::SavedModel saved = run::load_model(c.run.folder, mesh, {}, at::kCPU, {.tokenizer = "none"}, program());
+    const noise::SamplerPlan plan =
+        run::plan_of(find_pipeline(c.run.folder, program(), "draw"), {.sampler = "flow", .steps = 1});
+    const at::Tensor start = at::arange(4 * 4 * 12, at::kDouble).sin().view({1, 4, 4, 12}),
+                     text = at::ones({1, 7, 96}, at::kDouble), pooled = at::ones({1, 24}, at::kDouble);
+    const tensor::Batch told = models::caption_batch(text, pooled);
+    const at::Tensor drawn = draw(
+        *saved.model, plan, {.told = told, .seeds = {1}, .size = {4, 12}, .guidance = 1, .factor = 2, .start = start});
+    const auto predicted = [&](const std::vector<double>& sizes) {
+      using tensor::Dim;
+      tensor::Batch batch = told;
+      batch.add("noised", {start, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+      batch.add("times", {at::full({1}, plan.steps.front().time, at::kDouble), {Dim::Row}});
+      batch.add("sizes", {at::tensor(sizes, at::kDouble).unsqueeze(0), {Dim::Row, Dim::Other}});
+      const nn::ForwardContext step = nn::step_of(batch);
+      const models::Model& model = saved.model->decoding_model();
+      const models::Stage all{0, static_cast<int64_t>(model.blocks.size())};
+      const at::NoGradGuard no_grad;
+      return models::predicted_picture(model.shape, models::run_stage(model, all, {}, step)[0], batch);
+    };
+    EXPECT_TRUE(at::allclose(drawn, start - predicted({8, 24, 0, 0, 8, 24}), 1e-9, 1e-9));
+    EXPECT_FALSE(at::allclose(drawn, start - predicted({24, 8, 0, 0, 24, 8}), 1e-9, 1e-9));
+  });
+}
+
 TEST_F(LargeModels, RefuseGuidanceThatHasNoInput) {
   run::PipelineSource schnell;
   schnell.sizes = models::denoiser_of(models::built_in().resolve({.name = "flux-schnell"}));
@@ -153,7 +191,25 @@ TEST_F(LargeModels, RefuseGuidanceThatHasNoInput) {
   EXPECT_THAT(test::thrown_message([&] { Drawer::check(schnell, {.prompt = "a", .guidance = 3}, {}); }),
               HasSubstr("learned to draw without it and has no input for it: got 3"));
   EXPECT_EQ(test::thrown_message([&] { Drawer::check(schnell, {.prompt = "a"}, {}); }), "");
+  EXPECT_THAT(test::thrown_message([&] { Drawer::check(schnell, {.prompt = "a", .rescale = 0.5}, {}); }),
+              HasSubstr("rescale needs a second pass"));
   EXPECT_THAT(test::thrown_message([&] { run::check_guidance_ranks(2, 1); }), HasSubstr("one pass a step"));
+}
+
+// The table of Stable Diffusion 3 has the positions of 16 x 16 patches, each of 2 cells of 4 pixels.
+TEST_F(LargeModels, RefuseSizesBeyondTheTableOfPositions) {
+  run::PipelineSource source = run::pipeline_of_run(run::read_given_config("", {"--model.name=sd3-tiny"}).config,
+                                                    run::OwnTables({{run::kDiffusion, run::DiffusionKeys{}},
+                                                                    {run::kVae, run::VaeKeys{}},
+                                                                    {run::kTextEncoder, run::TextEncoderKeys{}}}),
+                                                    models::built_in().resolve({.name = "sd3-tiny"}));
+  source.model = "sd3-tiny";
+  const auto refusal = [&](const char* size) {
+    return test::thrown_message([&] { Drawer::check(source, {.prompt = "a", .size = size}, {}); });
+  };
+  EXPECT_EQ(refusal("128x64"), "");
+  EXPECT_THAT(refusal("64x136"),
+              HasSubstr("must be at most 128 pixels, for which the model has positions: got 64x136"));
 }
 
 // The index names the class of each part. Captions of bytes have no tokenizer of diffusers.

@@ -88,7 +88,14 @@ TEST(CaptionParts, TakeTheLastBlockOutOfHiddenStatesAlone) {
   CaptionPart part{.states = CaptionStates::Hidden};
   const auto [ids, mask] = ids_of(part, true);
   EXPECT_TRUE(read_caption(part, clip.model, ids, mask).at("text").equal(hidden_before_norm(clip.model, ids, 1)));
+  const auto refusal = [&](int64_t skip) {
+    return test::thrown_message([&] { read_caption(part, clip.model, ids, mask, skip); });
+  };
+  EXPECT_THAT(refusal(1), HasSubstr("clip_skip must be 0 to 0, because one of the 2 blocks")) << "one is left out";
   part.states = CaptionStates::Normed;
+  EXPECT_EQ(refusal(1), "");
+  EXPECT_THAT(refusal(2),
+              HasSubstr("clip_skip must be 0 to 1, because one of the 2 blocks of the text encoder stays:"));
   EXPECT_TRUE(read_caption(part, clip.model, ids, mask).at("text").equal(text_states(clip.model, ids)));
   part.states = CaptionStates::None;
   part.pooled = true;

@@ -118,6 +118,8 @@ TEST_F(PipelineSources, TakeTheTextEncodersAndTheShiftOfTheFamily) {
   EXPECT_NEAR(options_of(dev, {.cells = {32, 32}}).shift, std::exp(0.5), 1e-12) << "256 patches";
   EXPECT_NEAR(options_of(dev, {}).shift, std::exp(1.15), 1e-12) << "the 4096 of the model";
   EXPECT_EQ(of_run(preset("flux-dev"), {.shift = "2"}).sampler.shift, 2);
+  EXPECT_THAT(test::thrown_message([&] { of_run(preset("sd3-tiny", {"text_tokens=40"})); }),
+              HasSubstr("text_tokens must be at least 79, the tokens of its text encoders: got 40"));
   EXPECT_THAT(test::thrown_message([&] { of_run(preset("flux-schnell"), {.guidance = 3}); }),
               HasSubstr("has no input for it: got 3"));
 }
@@ -181,8 +183,54 @@ TEST_F(PipelineSources, HaveTheGivenTextEncoder) {
   };
   EXPECT_THAT(refused("dit-tiny", "clip-text-tiny"), HasSubstr("needs a model that reads captions"));
   EXPECT_THAT(refused("sdxl-tiny", "clip-text-tiny"), HasSubstr("reads 2 text encoders: got clip-text-tiny"));
+  EXPECT_THAT(refused("sdxl-tiny", "text_encoder_3=clip-text-tiny"), HasSubstr("text_encoder, text_encoder_2: got"));
+  EXPECT_THAT(refused("sdxl-tiny", "text_encoder,text_encoder_2=clip-text-tiny"), HasSubstr("form text_encoder_2="));
+  EXPECT_THAT(refused("sd-1.5-tiny", "t5-tiny"), HasSubstr("got t5-tiny, a t5, which"));
   EXPECT_THAT(refused("sd-1.5-tiny", "clip-l"), HasSubstr("states of 64 features"));
   EXPECT_STREQ(models::denoiser_of(preset("stdit3-xl-2")).captions.at(0).preset, "t5-v1.1-xxl-encoder");
+}
+
+// An encoder takes the place of the only one of its kind, or the place that its name says.
+TEST_F(PipelineSources, TakeTextEncodersByKindAndByName) {
+  for (const char* name : {"t5", "clip"})
+    write_config(name, preset(name[0] == 't' ? "t5-encoder-tiny" : "clip-text-tiny"));
+  folder_.write("t5/tokenizer.json", "{}");
+  folder_.write("tokenizer_2/tokenizer.json", "{}");
+  const PipelineSource t5 = of_run(preset("flux-tiny"), {}, "", "", folder_ / "t5");
+  EXPECT_EQ(t5.captions.at(0).encoder, "clip-text-tiny");
+  EXPECT_EQ(t5.captions.at(1).encoder, folder_ / "t5");
+  EXPECT_EQ(t5.captions.at(1).tokenizer, folder_ / "t5");
+  EXPECT_EQ(of_run(preset("sd3-tiny"), {}, "", "", folder_ / "t5").captions.at(2).encoder, folder_ / "t5");
+  const PipelineSource named =
+      of_run(preset("flux-tiny"), {}, "", "", concat("text_encoder=clip-text-tiny,text_encoder_2=", folder_ / "t5"));
+  EXPECT_EQ(named.captions.at(0).encoder, "clip-text-tiny");
+  EXPECT_EQ(named.captions.at(1).encoder, folder_ / "t5");
+  std::filesystem::rename(folder_ / "t5/tokenizer.json", folder_ / "t5.json");
+  EXPECT_EQ(of_run(preset("flux-tiny"), {}, "", "", folder_ / "t5").captions.at(1).tokenizer, folder_ / "tokenizer_2");
+  EXPECT_THAT(
+      test::thrown_message([&] { of_run(preset("flux-tiny"), {}, "", "", concat("text_encoder=", folder_ / "t5")); }),
+      HasSubstr("must have its tokenizer in it"));
+}
+
+// A folder whose autoencoder or text encoders are not there draws with those of others.
+TEST_F(PipelineSources, LetOthersGiveWhatAFolderLacks) {
+  const std::string flux = write_joint("flux", flow_scheduler(json::object())),
+                    sd3 = write_joint("sd3", flow_scheduler({{"shift", 3.0}}));
+  const OtherParts others{.vae = sd3, .text_encoder = "text_encoder=clip-text-tiny,text_encoder_2=t5-encoder-tiny"};
+  for (const char* part : {"vae", "text_encoder", "text_encoder_2", "tokenizer_2"}) {
+    std::filesystem::remove_all(folder_ / concat("flux/", part));
+    EXPECT_THAT(test::thrown_message([&] { pipeline_in_folder(flux, models::built_in()); }), HasSubstr("the folder"));
+    const PipelineSource source = pipeline_in_folder(flux, models::built_in(), "", others);
+    EXPECT_EQ(source.vae, folder_ / "sd3/vae");
+    EXPECT_EQ(source.captions.at(1).encoder, "t5-encoder-tiny");
+    EXPECT_EQ(of_run(preset("flux-tiny"), {}, others.vae, flux, others.text_encoder).captions, source.captions);
+  }
+  EXPECT_THAT(test::thrown_message([&] {
+                pipeline_in_folder(flux, models::built_in(), "", {.vae = sd3, .text_encoder = "t5-encoder-tiny"});
+              }),
+              HasSubstr("text_encoder.from"));
+  const PipelineSource zeros = pipeline_in_folder(sd3, models::built_in(), "", {.text_encoder = sd3});
+  EXPECT_EQ(zeros.sizes.zero_tokens, 256) << "no folder has the third";
 }
 
 // A model that is no pipeline has the parts that are named.

@@ -7,6 +7,6 @@ namespace colossal {
 
 inline constexpr char kUnetPart[] = "unet", kTransformerPart[] = "transformer", kVaePart[] = "vae",
                       kTextEncoderPart[] = "text_encoder", kSecondTextEncoderPart[] = "text_encoder_2",
-                      kSchedulerPart[] = "scheduler";
+                      kThirdTextEncoderPart[] = "text_encoder_3", kSchedulerPart[] = "scheduler";
 
 }  // namespace colossal

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "colossal/base/error.h"
-#include "colossal/diffusion/clip_length.h"
 #include "colossal/diffusion/drawer.h"
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/predict/drawing_plan.h"
@@ -40,6 +39,14 @@ run::PipelineSource planned_pipeline(const std::string& from, const run::Program
   return source;
 }
 
+/// Checks the options as a drawing with them does. A plan need not name what is drawn.
+void check_planned(const run::PipelineSource& source, diffusion::DrawOptions options) {
+  std::string& drawn = source.reads_text() ? options.prompt : options.drawn;
+  if (drawn.empty()) drawn = "0";
+  if (source.sizes.beside > 0 && options.mask.empty()) options.mask = "mask";
+  diffusion::Drawer::check(source, options, {});
+}
+
 }  // namespace
 
 int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion::DrawOptions& options,
@@ -47,9 +54,8 @@ int draw_plan(const ModelOptions& model, int64_t guidance_ranks, const diffusion
               const run::Program* program) {
   const run::Program known = program ? *program : run::built_in();
   const run::PipelineSource source = planned_pipeline(model.from, known, options.sampler, other);
-  diffusion::check_clip_options(source, options);
+  check_planned(source, options);
   const diffusion::DrawnParts parts = diffusion::parts_of_drawing(source, options);
-  run::check_guidance(source, parts.guidance, "draw");
   run::check_guidance_ranks(guidance_ranks, parts.guidance);
   const run::ClusterChoice choice = run::choose_cluster(cluster.empty() ? "this" : cluster);
   if (!choice.note.empty()) std::fprintf(stderr, "colossal: %s\n", choice.note.c_str());

@@ -69,6 +69,16 @@ bool reads_clip_states(const run::PipelineSource& source) {
 /// Returns the pixels of which sides must be multiples.
 int64_t grid_of(const run::PipelineSource& source) { return source.factor * source.sizes.side; }
 
+/// Checks that the model has positions for pictures of a size.
+void check_positions(const run::PipelineSource& source, const ops::PictureSize& cells) {
+  if (source.model.empty()) return;  // a run that trains it
+  const int64_t most = run::find_source(source.model, run::built_in()).shape.part<models::PositionTable>().cells,
+                pixels = most * source.factor;
+  require(most == 0 || std::max(cells.height, cells.width) <= most, "draw", "the sides of size must be at most ",
+          pixels, " pixels, for which the model has positions: got ", cells.width * source.factor, "x",
+          cells.height * source.factor, "; choose a smaller size");
+}
+
 /// Returns the size in cells that the options ask for.
 ops::PictureSize cells_of(const run::PipelineSource& source, const DrawOptions& options) {
   const ops::PictureSize pixels = options.pixels();
@@ -82,6 +92,7 @@ ops::PictureSize cells_of(const run::PipelineSource& source, const DrawOptions& 
   require(!is_fixed || cells == ops::PictureSize{source.sizes.height, source.sizes.width}, "draw",
           "the model draws pictures of ", source.sizes.width * source.factor, "x", source.sizes.height * source.factor,
           " only: got ", options.size, "; leave size out");
+  check_positions(source, cells);
   return cells;
 }
 
@@ -122,6 +133,9 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
           "negative needs a second pass a step, which a model that is told the weight of guidance does not have: got ",
           options.negative, "; leave it out");
   run::check_guidance(source, guidance_of(source, options), "draw");
+  require(options.rescale == 0 || run::has_second_pass(source, guidance_of(source, options)), "draw",
+          "rescale needs a second pass a step, whose guidance it gives back: got ", options.rescale,
+          " for a drawing of one pass; leave it out");
   require(options.negative.empty() || guidance_of(source, options) != 1, "draw",
           "negative needs guidance, which leads away from it: got guidance 1; set another guidance, or leave it out");
   require(!options.tiles || source.has_latents(), "draw",
@@ -179,6 +193,7 @@ void Drawer::read_image(const DrawOptions& options, Request& request) {
   const GivenPicture picture =
       read_given_picture(options.image, options.mask, pixels, grid_of(source_), request.given.files);
   request.cells = {picture.size.height / source_.factor, picture.size.width / source_.factor};
+  check_positions(source_, request.cells);
   comm::Group& all = mesh_.all();  // ranks that share the rows of the picture
   if (source_.sizes.beside > 0) {
     request.beside = at::cat({mask_of_cells(picture.mask, source_.factor).to(at::kFloat),

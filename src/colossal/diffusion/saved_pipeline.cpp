@@ -46,31 +46,35 @@ bool draws_pictures(const std::string& from, const run::Program& program) {
   return std::dynamic_pointer_cast<const run::DiffusionObjective>(model.objective.objective) != nullptr;
 }
 
-run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
-                                  const std::string& sampler, const OtherParts& other) {
+namespace {
+
+/// Returns the pipeline with OtherParts::replaced() in place of its own parts.
+run::PipelineSource replaced_pipeline(const std::string& from, const run::Program& program, const char* component,
+                                      const std::string& sampler, const OtherParts& other) {
   const bool is_pipeline = run::has_pipeline(from), is_replaced = !other.vae.empty() || !other.text_encoder.empty();
-  run::PipelineSource source;
-  if (!is_pipeline && !run::is_run(from) && is_replaced) {
-    source = run::pipeline_of_model(from, other.vae, other.text_encoder);
-    add_parts(source, other, program);
-    return source;
-  }
-  if (is_pipeline) {
-    source = run::pipeline_in_folder(from, program.models, sampler);
-  } else {
-    const auto objective = objective_of_run(from, program, component);
-    source = objective->pipeline();
-    source.model = from;
-    if (objective->learns_words()) {
-      source.captions.front().words.clear();  // those of the run are read with their vectors
-      source.learned = {from};
-    } else if (objective->trains_text_encoder()) {
-      source.text_adapters = from;
-    } else if (objective->trains_control()) {
-      source.control = {.folder = from};
-    }
+  if (!is_pipeline && !run::is_run(from) && is_replaced)
+    return run::pipeline_of_model(from, other.vae, other.text_encoder);
+  if (is_pipeline) return run::pipeline_in_folder(from, program.models, sampler, other.replaced());
+  const auto objective = objective_of_run(from, program, component);
+  run::PipelineSource source = objective->pipeline();
+  source.model = from;
+  if (objective->learns_words()) {
+    for (run::CaptionSource& one : source.captions) one.words.clear();  // they are read with their vectors
+    source.learned = {from};
+  } else if (objective->trains_text_encoder()) {
+    source.text_adapters = from;
+  } else if (objective->trains_control()) {
+    source.control = {.folder = from};
   }
   run::replace_parts(source, other.vae, other.text_encoder);
+  return source;
+}
+
+}  // namespace
+
+run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
+                                  const std::string& sampler, const OtherParts& other) {
+  run::PipelineSource source = replaced_pipeline(from, program, component, sampler, other);
   add_parts(source, other, program);
   return source;
 }

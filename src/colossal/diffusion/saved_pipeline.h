@@ -16,11 +16,12 @@ namespace colossal::diffusion {
 /// Parts that a pipeline gets besides those of its folder. Commands take them as flags, programs as JSON, under the
 /// same names.
 struct OtherParts {
-  std::string vae{}, text_encoder{};  ///< in place of those of the folder, as [vae] from of a run; empty = they stay
+  std::string vae{}, text_encoder{};  ///< those of run::OtherParts
   std::string control{};              ///< FOLDER[:SCALE] of a ControlNet (run::parse_adapter()); empty = none
   std::vector<std::string> embeddings{};  ///< files and runs with learned words (run/learned_words.h)
 
   void fields(Fields& f);
+  run::OtherParts replaced() const { return {vae, text_encoder}; }
 };
 
 /// Returns the objective of the run in `folder`, as its config has it. It reads no weights. Errors (`component`): no

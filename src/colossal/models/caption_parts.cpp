@@ -13,6 +13,16 @@ std::string caption_part_name(const char* stem, size_t i) {
   return i == 0 ? std::string(stem) : concat(stem, "_", i + 1);
 }
 
+int64_t caption_states_of(const DenoiserSizes& sizes) {
+  int64_t beside = 0, after = sizes.zero_tokens;
+  for (const CaptionPart& part : sizes.captions)
+    if (part.is_after)
+      after += part.tokens;
+    else if (part.states != CaptionStates::None)
+      beside = part.tokens;
+  return beside + after;
+}
+
 tensor::Batch caption_batch(const at::Tensor& text, const at::Tensor& pooled, const at::Tensor& mask) {
   tensor::Batch batch;
   if (text.defined()) batch.add("text", {text, {Dim::Row, Dim::Other, Dim::Feature}});
@@ -25,7 +35,11 @@ tensor::Batch read_caption(const CaptionPart& part, const Model& encoder, const 
                            int64_t clip_skip) {
   at::Tensor text, pooled;
   const bool is_whole = !text_encoder_of(encoder.shape).begins;  // clip_skip is an option of CLIP
-  const int64_t skipped = is_whole ? 0 : clip_skip;
+  const int64_t skipped = is_whole ? 0 : clip_skip, last = part.states == CaptionStates::Hidden ? 1 : 0,
+                most = static_cast<int64_t>(encoder.blocks.size()) - 1 - last;
+  require(part.states == CaptionStates::None || (skipped >= 0 && skipped <= most), "model", "clip_skip must be 0 to ",
+          most, ", because one of the ", encoder.blocks.size(), " blocks of the text encoder stays",
+          last > 0 ? " beside the last, whose states are not read" : "", ": got ", skipped);
   const at::Tensor read = part.is_masked ? mask : at::Tensor();
   switch (part.states) {
     case CaptionStates::None:

@@ -28,13 +28,16 @@ namespace colossal::models {
 /// `stem`: "tokenizer" for that of its tokenizer, or "ids" for the field of its ids.
 std::string caption_part_name(const char* stem, size_t i);
 
+/// Returns the number of text states that joined_captions() gives.
+int64_t caption_states_of(const DenoiserSizes& sizes);
+
 /// Returns what the part reads of an encoder for captions of `ids`, int64 [B, tokens] on the device of the encoder: the
 /// field `text` [B, tokens, features] unless CaptionPart::states is None, and with CaptionPart::pooled the field
 /// `pooled` [B, features]. `mask`, int64 [B, tokens]: 1 = a token of the caption, 0 = a pad; read with
 /// CaptionPart::is_masked, and then also the field `text_mask`. `clip_skip`: blocks that are left out, as in
 /// text_states(); of encoders whose states are Hidden, besides the last one. Encoders whose captions have no begin
 /// token (T5) leave none out.
-/// Errors: those of text_states(), hidden_before_norm() and pooled_state().
+/// Errors: those of text_states(), hidden_before_norm() and pooled_state(); ("model") clip_skip that leaves no block.
 tensor::Batch read_caption(const CaptionPart& part, const Model& encoder, const at::Tensor& ids, const at::Tensor& mask,
                            int64_t clip_skip = 0);
 

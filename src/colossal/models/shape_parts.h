@@ -91,6 +91,11 @@ struct DenoiserSizes {
   int32_t zero_tokens = 0;    ///< text states of zeros after the others, in place of an encoder that its folder lacks
 };
 
+/// A model with a table of positions (Stable Diffusion 3).
+struct PositionTable {
+  int64_t cells = 0;  ///< most cells of a side; 0 = pictures of any sizes
+};
+
 /// A model with attention: over what its blocks attend.
 struct AttentionAxes {
   bool two = false;                 ///< true = each block over one of two axes of a hidden state (nn/axis_switch.h)
@@ -137,9 +142,11 @@ struct TextEncoderSizes {
   bool reads_pads = false;  ///< tokens attend to the pads after them, unless these are masked
 };
 
-/// A denoiser whose first blocks are its text encoder (models/clip_text_within.h).
+/// A denoiser whose first blocks are its text encoder, or of SDXL both (models/clip_text_within.h).
 struct OwnTextEncoder {
-  std::shared_ptr<const ModelShape> shape{};  ///< null = it reads states of captions
+  std::shared_ptr<const ModelShape> shape{};   ///< null = it reads states of captions
+  std::shared_ptr<const ModelShape> second{};  ///< null = it has one; else `shape` is without its last block
+  bool zeros_for_empty = false;                ///< two encoders: zeros take the place of the states of an empty caption
 };
 
 /// A text encoder with words that a run learns (models/clip_text_words.h).

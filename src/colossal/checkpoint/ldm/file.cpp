@@ -19,6 +19,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kWordsOfT5[] = "shared.weight";
+
 /// The shapes of a part.
 class LdmShapes {
  public:
@@ -71,9 +73,11 @@ bool has_transformer(const std::string& path) {
          has_names(path, "double_blocks.");
 }
 
+bool has_unet(const std::string& path) { return has_names(path, kLdmDenoiser) && !has_transformer(path); }
+
 /// Returns true for a file of Stable Diffusion 2: the projections around its transformers are linear.
 bool is_second(const std::string& file) {
-  if (!is_ldm_file(file)) return false;  // a VAE alone
+  if (!has_unet(file)) return false;  // a VAE alone
   const LdmShapes unet({file, kUnetPart});
   return unet.dimensions("mid_block.attentions.0.proj_in.weight") == 2;
 }
@@ -232,14 +236,35 @@ json vae_config(const LdmPart& part) {
   return config;
 }
 
+/// Returns the config of an encoder of T5.
+json t5_config(const LdmShapes& text) {
+  const std::string block = "encoder.block.0.layer.", attention = block + "0.SelfAttention.",
+                    mlp = block + "1.DenseReluDense.";
+  const bool is_gated = text.has(mlp + "wi_0.weight");
+  const char* buckets = "relative_attention_bias.weight";
+  const int64_t heads = std::max<int64_t>(1, text.size(attention + buckets, 1));
+  return {{"model_type", "t5"},
+          {"architectures", {"T5EncoderModel"}},
+          {"vocab_size", text.size(kWordsOfT5, 0)},
+          {"d_model", text.size(kWordsOfT5, 1)},
+          {"d_kv", text.size(attention + "q.weight", 0) / heads},
+          {"d_ff", text.size(mlp + (is_gated ? "wi_0.weight" : "wi.weight"), 0)},
+          {"num_heads", heads},
+          {"num_layers", text.count("encoder.block.", ".layer.0.SelfAttention.q.weight")},
+          {"relative_attention_num_buckets", text.size(attention + buckets, 0)},
+          {"feed_forward_proj", is_gated ? "gated-gelu" : "relu"}};
+}
+
 json text_config(const LdmPart& part) {
   const LdmShapes text(part);
+  if (text.has(kWordsOfT5)) return t5_config(text);
   const std::string table = "text_model.embeddings.token_embedding.weight", layers = "text_model.encoder.layers.";
   const int64_t hidden = text.size(table, 1);
   const bool is_first = part.part == kTextEncoderPart,
-             is_open = is_first ? !is_xl(part.file) && is_second(part.file) : true;
+             is_open = is_first ? !is_xl(part.file) && is_second(part.file) : true,
+             is_projected = !is_first || text.has("text_projection.weight");
   json config{{"model_type", "clip_text_model"},
-              {"architectures", {is_first ? "CLIPTextModel" : "CLIPTextModelWithProjection"}},
+              {"architectures", {is_projected ? "CLIPTextModelWithProjection" : "CLIPTextModel"}},
               {"vocab_size", text.size(table, 0)},
               {"hidden_size", hidden},
               {"num_hidden_layers", text.count(layers, ".mlp.fc1.weight")},
@@ -248,11 +273,25 @@ json text_config(const LdmPart& part) {
               {"max_position_embeddings", text.size("text_model.embeddings.position_embedding.weight", 0)},
               {"hidden_act", is_open ? "gelu" : "quick_gelu"},
               {"eos_token_id", 2}};  // as in the published folders
-  if (!is_first) config["projection_dim"] = text.size("text_projection.weight", 0);
+  if (is_projected) config["projection_dim"] = text.size("text_projection.weight", 0);
+  return config;
+}
+
+/// Returns the scheduler of Stable Diffusion 3 or FLUX.
+json flow_config(const std::string& file) {
+  json config{{"_class_name", "FlowMatchEulerDiscreteScheduler"},
+              {"_diffusers_version", "0.42.1"},
+              {"num_train_timesteps", 1000},
+              {"shift", 3.0}};
+  if (has_joint_blocks(file)) return config;
+  const bool is_dev = LdmShapes({file, kTransformerPart}).has("time_text_embed.guidance_embedder.linear_1.weight");
+  config["use_dynamic_shifting"] = is_dev;
+  if (!is_dev) config["shift"] = 1.0;
   return config;
 }
 
 json scheduler_config(const std::string& file) {
+  if (has_transformer(file)) return flow_config(file);
   if (is_xl(file))
     return {{"_class_name", "EulerDiscreteScheduler"},
             {"_diffusers_version", "0.42.1"},
@@ -279,18 +318,22 @@ json scheduler_config(const std::string& file) {
 
 }  // namespace
 
-bool is_ldm_file(const std::string& path) { return has_names(path, kLdmDenoiser) && !has_transformer(path); }
+bool is_ldm_file(const std::string& path) {
+  if (!has_transformer(path)) return has_names(path, kLdmDenoiser);
+  return has_ldm_part({path, kVaePart}) || has_ldm_part({path, kTextEncoderPart}) ||
+         has_ldm_part({path, kSecondTextEncoderPart});
+}
 
 std::optional<LdmPart> ldm_part(const std::string& path) {
   if (has_transformer(path)) return LdmPart{path, kTransformerPart};
-  if (is_ldm_file(path)) return LdmPart{path, kUnetPart};
+  if (has_names(path, kLdmDenoiser)) return LdmPart{path, kUnetPart};
   if (has_names(path, "first_stage_model.") || has_names(path, "encoder.down.")) return LdmPart{path, kVaePart};
-  for (const char* part :
-       {kUnetPart, kTransformerPart, kVaePart, kTextEncoderPart, kSecondTextEncoderPart, kSchedulerPart}) {
+  for (const char* part : {kUnetPart, kTransformerPart, kVaePart, kTextEncoderPart, kSecondTextEncoderPart,
+                           kThirdTextEncoderPart, kSchedulerPart}) {
     const std::string end = concat("/", part);
     if (!path.ends_with(end)) continue;
     const std::string file = path.substr(0, path.size() - end.size());
-    if (is_ldm_file(file) || has_transformer(file)) return LdmPart{file, part};
+    if (has_names(file, kLdmDenoiser) || has_transformer(file)) return LdmPart{file, part};
   }
   return {};
 }
@@ -310,7 +353,7 @@ json ldm_config(const LdmPart& part) {
   if (part.part == kUnetPart) return unet_config(part);
   if (part.part == kTransformerPart) return joint_config(part);
   if (part.part == kVaePart) return vae_config(part);
-  if (part.part == kTextEncoderPart || part.part == kSecondTextEncoderPart) return text_config(part);
+  if (part.part != kSchedulerPart) return text_config(part);
   return scheduler_config(part.file);
 }
 

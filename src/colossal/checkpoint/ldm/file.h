@@ -13,13 +13,14 @@
 
 namespace colossal::checkpoint {
 
-/// A part of a file: "unet" or "transformer", "vae", "text_encoder", "text_encoder_2" (of SDXL) or "scheduler".
+/// A part of a file: "unet" or "transformer", "vae", "text_encoder", "text_encoder_2", "text_encoder_3" or "scheduler".
 struct LdmPart {
   std::string file, part;
 };
 
-/// Returns true for a safetensors file with the names of LDM and a UNet, `model.diffusion_model.*`. Files of Stable
-/// Diffusion 3 and FLUX are other ones.
+/// Returns true for a safetensors file that stands for a pipeline: one with the names of LDM and a UNet,
+/// `model.diffusion_model.*`, or with the transformer of Stable Diffusion 3 or FLUX and parts beside it. A transformer
+/// alone is a model.
 bool is_ldm_file(const std::string& path);
 
 /// Returns the part that a path means: the UNet or transformer for the path of a file, and the VAE for that of a file
@@ -36,7 +37,7 @@ bool has_ldm_part(const LdmPart& part);
 /// features turns by frame, and as many of the others by row as by column. The scheduler of 1.5 is PNDM with predicted
 /// noise, that of 2.1 DDIM with target v, or if the file counts 875,000 steps, as that of the base model of 2 does,
 /// with predicted noise. A UNet that is also told a pooled text is that of SDXL: heads of 64 features, and Euler steps
-/// with predicted noise.
+/// with predicted noise. A flow has the shift 3; that of FLUX dev follows the picture, and that of schnell is 1.
 /// Errors ("ldm"): a part whose tensors are not in the file.
 nlohmann::json ldm_config(const LdmPart& part);
 

@@ -12,7 +12,9 @@ namespace colossal::checkpoint {
 namespace {
 
 constexpr char kClip[] = "cond_stage_model.transformer.", kOpenClip[] = "cond_stage_model.model.",
-               kFirstOfXl[] = "conditioner.embedders.0.transformer.", kSecondOfXl[] = "conditioner.embedders.1.model.";
+               kFirstOfXl[] = "conditioner.embedders.0.transformer.", kSecondOfXl[] = "conditioner.embedders.1.model.",
+               kClipL[] = "text_encoders.clip_l.transformer.", kClipG[] = "text_encoders.clip_g.transformer.",
+               kT5[] = "text_encoders.t5xxl.transformer.";
 
 std::string resnet_of_unet(const std::string& rest) {
   return renamed(rest, {{"in_layers.0.", "norm1."},
@@ -116,6 +118,17 @@ std::vector<LdmPlace> open_clip_places(std::string rest, const std::string& text
                                         {"mlp.c_proj.", "mlp.fc2."}})}};
 }
 
+/// Places in a file with the transformer of Stable Diffusion 3 or FLUX, whose encoders have the names of transformers.
+std::vector<LdmPlace> joint_text_places(std::string rest, const LdmSizes& sizes) {
+  if (take(rest, kClipL)) {
+    if (rest == "text_projection.weight") return {};
+    return {{kTextEncoderPart, rest}};
+  }
+  if (take(rest, kClipG)) return {{kSecondTextEncoderPart, rest}};
+  if (take(rest, kT5)) return {{sizes.joint_blocks > 0 ? kThirdTextEncoderPart : kSecondTextEncoderPart, rest}};
+  return {};
+}
+
 }  // namespace
 
 LdmSizes ldm_sizes(const std::vector<std::string>& names) {
@@ -130,6 +143,11 @@ LdmSizes ldm_sizes(const std::vector<std::string>& names) {
   }
   const std::string level = "encoder.down.";
   sizes.vae_levels = count_after(names, sizes.vae + level);
+  const std::string of_flux = "vae.";
+  if (const int64_t levels = count_after(names, of_flux + level); levels > 0) {
+    sizes.vae = of_flux;
+    sizes.vae_levels = levels;
+  }
   if (const int64_t levels = count_after(names, level); levels > 0) {
     sizes.vae = "";
     sizes.vae_levels = levels;
@@ -156,6 +174,7 @@ std::vector<LdmPlace> ldm_places(const std::string& name, const LdmSizes& sizes)
   if (take(rest, kClip) || take(rest, kFirstOfXl)) return {{kTextEncoderPart, rest}};
   if (take(rest, kOpenClip)) return open_clip_places(rest, kTextEncoderPart, sizes.text_blocks);
   if (take(rest, kSecondOfXl)) return open_clip_places(rest, kSecondTextEncoderPart, 0);
+  if (rest.starts_with("text_encoders.")) return joint_text_places(rest, sizes);
   if (take(rest, sizes.vae)) return vae_places(rest, sizes.vae_levels);
   return {};
 }

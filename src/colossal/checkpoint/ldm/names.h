@@ -27,7 +27,8 @@ struct LdmSizes {
   bool reads_given = false;   ///< the denoiser reads given frames, so it is that of Open-Sora 2
   /// Names of the denoiser begin with it; "" in FLUX's own files
   std::string denoiser = "model.diffusion_model.";
-  std::string vae = "first_stage_model.";  ///< names of the VAE begin with it; "" in some files of a VAE
+  /// Names of the VAE begin with it; "vae." in some files of FLUX, and "" in some files of a VAE
+  std::string vae = "first_stage_model.";
   bool operator==(const LdmSizes&) const = default;
 };
 
@@ -44,7 +45,7 @@ struct LdmRows {
 
 /// The place of a tensor in a folder of diffusers.
 struct LdmPlace {
-  std::string part;  ///< "unet", "transformer", "vae", "text_encoder" or "text_encoder_2"
+  std::string part;  ///< "unet", "transformer", "vae", "text_encoder", "text_encoder_2" or "text_encoder_3"
   std::string name;  ///< the tensor in the folder of the part
   LdmRows rows{};    ///< rows of the file's tensor that it has
   bool operator==(const LdmPlace&) const = default;
@@ -52,7 +53,8 @@ struct LdmPlace {
 
 /// Returns the places of a tensor: one, several for matrices that the file has in one, or none for tensors that no part
 /// uses. These are averages of weights (model_ema), tables of noise, losses, and what Stable Diffusion 2 does not use
-/// of OpenCLIP: its last block and projection. SDXL's second text encoder is a whole OpenCLIP, with its projection. A
+/// of OpenCLIP: its last block and projection. SDXL's second text encoder is a whole OpenCLIP, with its projection. The
+/// projection of CLIP-L is not used in files of Stable Diffusion 3 and FLUX (LdmWeights). A
 /// name of a part that has no counterpart in diffusers keeps its form, so that an import shows it as unexpected.
 /// Open-Sora 2, which is no model of diffusers, keeps all names. The matrices of the VAE's attention are convolutions
 /// [C, C, 1, 1] in the file and [C, C] in the folder.

@@ -11,7 +11,8 @@
 namespace colossal::checkpoint {
 namespace {
 
-constexpr char kLdm[] = "ldm";
+constexpr char kLdm[] = "ldm", kPositions[] = "text_model.embeddings.position_embedding.weight",
+               kProjection[] = "text_projection.weight";
 
 std::vector<std::string> names_in(const SafetensorsReader& file) {
   std::vector<std::string> names;
@@ -52,11 +53,30 @@ LdmWeights::LdmWeights(const std::string& path, const std::string& part) : file_
     }
   require(!stored_.empty(), kLdm, path, " must have the tensors of the ", part,
           ": got none; name a folder or file that has that part");
+  const auto table = stored_.find(kPositions);
+  if (sizes.joint_blocks > 0 && part == kTextEncoderPart && table != stored_.end()) {
+    const TensorEntry& like = table->second.entry;
+    const int64_t features = like.shape.back();
+    const auto bytes =
+        static_cast<uint64_t>(features) * ((like.end - like.begin) / static_cast<uint64_t>(like.shape.front()));
+    stored_[kProjection] = {.entry = {kProjection, like.dtype, {features, features}, 0, bytes}};
+  }
   for (const auto& [name, one] : stored_) entries_[name] = &one.entry;
+}
+
+void LdmWeights::leave(const std::string& name) const {
+  const std::string& there = stored_.at(name).name;
+  if (!there.empty()) file_.leave(there);
+}
+
+bool LdmWeights::can_wait(const std::string& name) const {
+  const std::string& there = stored_.at(name).name;
+  return there.empty() || file_.is_in_memory(there);
 }
 
 at::Tensor LdmWeights::tensor(const std::string& name) const {
   const Stored& one = stored_.at(name);
+  if (one.name.empty()) return at::eye(one.entry.shape[0], file_.tensor(stored_.at(kPositions).name).options());
   const at::Tensor whole = file_.tensor(one.name);
   if (one.rows == LdmRows{}) return whole.view(one.entry.shape);
   if (one.rows.transposed) return whole.t().contiguous();

@@ -12,21 +12,22 @@
 
 namespace colossal::checkpoint {
 
-/// Reads one part of a file. Its tensors are those of ldm_places(); each is read when it is asked for.
+/// Reads one part of a file. Its tensors are those of ldm_places(); each is read when it is asked for. The first text
+/// encoder of Stable Diffusion 3 also has a projection, which is the identity, as in diffusers' folders.
 ///
 /// Errors: throws Error("ldm", ...) if the file has no tensor of the part, if two tensors have one place, or if the
 ///         rows of a fused tensor do not divide. Errors of SafetensorsReader.
 class LdmWeights final : public WeightSource {
  public:
-  /// `part`: "unet", "transformer", "vae", "text_encoder" or "text_encoder_2".
+  /// `part`: any of LdmPlace::part.
   LdmWeights(const std::string& path, const std::string& part);
   at::Tensor tensor(const std::string& name) const override;
-  void leave(const std::string& name) const override { file_.leave(stored_.at(name).name); }
-  bool can_wait(const std::string& name) const override { return file_.is_in_memory(stored_.at(name).name); }
+  void leave(const std::string& name) const override;
+  bool can_wait(const std::string& name) const override;
 
  private:
   struct Stored {
-    std::string name{};   // in the file
+    std::string name{};   // in the file; empty = it is the identity
     LdmRows rows{};       // rows of that tensor that it has
     TensorEntry entry{};  // as it is presented
   };

@@ -137,6 +137,7 @@ void settle(ModelShape& s) {
   const bool is_clip = own.frames > 0;
   s.positions = std::max<int64_t>(own.frames, 1) * patches.count();
   s.set(AttentionAxes{.sequence = is_clip ? "text and video" : "text and picture"});
+  s.set(PositionTable{own.table * own.patch});
   s.set(DenoiserSizes{.channels = own.channels,
                       .height = own.height,
                       .width = own.width,

@@ -145,6 +145,13 @@ nn::ExternalCopy table_copy(std::string name) {
           "remove it from the folder if shared.weight is the right table; a T5 with two tables is not read"};
 }
 
+/// Returns the tensors of a whole T5 that its encoder alone does not have.
+std::vector<IgnoredTensor> left_out(const ModelShape& s) {
+  if (!s.own.as<T5Sizes>().encoder_only) return {};
+  const std::string reason = "the decoder, which a text encoder does not have";
+  return {{"decoder.*", reason}, {"lm_head.weight", reason}};
+}
+
 }  // namespace
 
 HuggingFace t5_folder() {
@@ -156,6 +163,7 @@ HuggingFace t5_folder() {
           .copies = {table_copy("encoder.embed_tokens.weight"), table_copy("decoder.embed_tokens.weight")},
           .ignored = {{"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
                        "attention to the source has no relative positions"}},
+          .left_out = left_out,
           .own_head = {"source_tokens", "start_id"}};
 }
 

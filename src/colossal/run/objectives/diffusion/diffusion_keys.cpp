@@ -81,7 +81,9 @@ void VaeKeys::fields(Fields& f) {
 void TextEncoderKeys::fields(Fields& f) {
   f.text("from", from,
          "text encoder that reads captions, for models whose folder holds none: a folder of transformers with its "
-         "tokenizer, or a pipeline, whose text encoders all are taken; empty = those of model.from or of the preset");
+         "tokenizer, which replaces the one of its kind, or with a name that one: text_encoder_3=FOLDER, several "
+         "divided by commas; or a pipeline, whose text encoders all are taken; empty = those of model.from or of the "
+         "preset");
 }
 
 void DrawnDataKeys::fields(Fields& f) {

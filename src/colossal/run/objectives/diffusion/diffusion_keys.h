@@ -65,7 +65,7 @@ struct VaeKeys {
 
 /// The table [text_encoder].
 struct TextEncoderKeys {
-  std::string from;  ///< a folder, a run, a preset or a pipeline; empty = those of the model
+  std::string from;  ///< OtherParts::text_encoder; empty = those of the model
   void fields(Fields& f);
   bool operator==(const TextEncoderKeys&) const = default;
 };

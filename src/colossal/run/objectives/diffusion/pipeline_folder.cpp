@@ -100,15 +100,26 @@ PipelinePart read_part(const std::string& path, const std::string& name, const j
   return {.name = name, .library = value[0], .class_name = value[1], .folder = concat(path, "/", name)};
 }
 
+/// Returns true for a part that another folder gives.
+bool is_replaced(const std::string& part, const Names& replaced) {
+  const std::string other = part.starts_with("tokenizer") ? kTextEncoderPart : part;
+  return std::any_of(replaced.begin(), replaced.end(),
+                     [&](const std::string& stem) { return other == stem || other.starts_with(stem + "_"); });
+}
+
+bool has_folder(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
 void check_part(const PipelinePart& part, const PartClasses& row, const std::string& path) {
   const std::string where = concat(path, "/", kIndexFile, ": ", part.name);
   require(row.classes.empty() || has_name(row.classes, part.class_name), kPipeline, where, " must be of the class ",
           join(row.classes, " or "), ": got ", printable(part.class_name), did_you_mean(part.class_name, row.classes));
   require(part.library == row.library, kPipeline, where, " must be of the library ", row.library, ": got ",
           printable(part.library), "; code that a folder brings is not run");
-  std::error_code ignored;
-  require(std::filesystem::is_directory(part.folder, ignored), kPipeline, path, " must have the folder ", part.name,
-          ", because its ", kIndexFile, " names that part: got none; download the folder completely");
+  require(has_folder(part.folder), kPipeline, path, " must have the folder ", part.name, ", because its ", kIndexFile,
+          " names that part: got none; download the folder completely");
 }
 
 /// Returns the names of the classes, which `labels` has by number.
@@ -131,6 +142,11 @@ std::string notice_of_unread(const PipelinePart& part, const std::string& path) 
 
 /// Returns the class of the pipeline that a makers' single file has.
 std::string class_of_file(const std::string& path) {
+  if (checkpoint::has_ldm_part({path, kTransformerPart})) {
+    const std::string of_model = checkpoint::ldm_config({path, kTransformerPart}).value("_class_name", "");
+    for (const PipelineRow& row : pipeline_rows())
+      if (of_model == row.denoiser) return row.class_name;
+  }
   const bool is_xl = checkpoint::has_ldm_part({path, models::caption_part_name(kTextEncoderPart, 1)});
   const int64_t inputs = checkpoint::ldm_config({path, kUnetPart}).at("in_channels");
   const bool paints = inputs == 9;  // with a mask and the masked picture
@@ -138,11 +154,12 @@ std::string class_of_file(const std::string& path) {
 }
 
 /// Returns the parts of a makers' single file.
-PipelineFolder parts_of_file(const std::string& path) {
+PipelineFolder parts_of_file(const std::string& path, const Names& replaced) {
   PipelineFolder pipeline{.path = path, .class_name = class_of_file(path)};
   const PipelineRow& row = pipeline_row(pipeline.class_name, path);
   pipeline.zeros_for_empty = has_name(row.keys, kZeros);
-  for (const auto& [name, classes] : part_classes(row))
+  const std::map<std::string, PartClasses> parts = part_classes(row);
+  for (const auto& [name, classes] : parts)
     if (!classes.classes.empty() && !name.starts_with("tokenizer") && checkpoint::has_ldm_part({path, name}))
       pipeline.parts.push_back({name, classes.library, classes.classes.front(), concat(path, "/", name)});
   const auto scheduler = checkpoint::ldm_config({path, kSchedulerPart}).at("_class_name").get<std::string>();
@@ -150,12 +167,11 @@ PipelineFolder parts_of_file(const std::string& path) {
   for (size_t i = 0; i < row.encoders.size(); ++i) {
     if (!pipeline.find(models::caption_part_name(kTextEncoderPart, i))) continue;
     const std::string name = models::caption_part_name("tokenizer", i);
-    const std::filesystem::path tokenizer = std::filesystem::path(path).parent_path() / name;
-    std::error_code ignored;
-    require(std::filesystem::is_directory(tokenizer, ignored), kPipeline, path,
-            " has no tokenizer, so there must be a folder ", tokenizer.string(),
+    const std::string tokenizer = (std::filesystem::path(path).parent_path() / name).string();
+    if (is_replaced(name, replaced) && !has_folder(tokenizer)) continue;
+    require(has_folder(tokenizer), kPipeline, path, " has no tokenizer, so there must be a folder ", tokenizer,
             " with that of its text encoder: got none; copy it from a folder of Stable Diffusion of the same version");
-    pipeline.parts.push_back({name, "transformers", "CLIPTokenizer", tokenizer.string()});
+    pipeline.parts.push_back({name, "transformers", parts.at(name).classes.front(), tokenizer});
   }
   return pipeline;
 }
@@ -198,8 +214,8 @@ std::vector<std::string> pipeline_names() {
   return names;
 }
 
-PipelineFolder read_pipeline(const std::string& path) {
-  if (checkpoint::is_ldm_file(path)) return parts_of_file(path);
+PipelineFolder read_pipeline(const std::string& path, const std::vector<std::string>& replaced) {
+  if (checkpoint::is_ldm_file(path)) return parts_of_file(path, replaced);
   const std::string file = concat(path, "/", kIndexFile);
   const json index = read_json_object(file, kPipeline, {.bytes = 16 << 20});
   const auto named = index.find("_class_name");
@@ -221,6 +237,7 @@ PipelineFolder read_pipeline(const std::string& path) {
       pipeline.notices.push_back(notice_of_unread(part, path));
       continue;
     }
+    if (is_replaced(key, replaced) && !has_folder(part.folder)) continue;
     check_part(part, parts.at(key), path);
     pipeline.parts.push_back(std::move(part));
   }

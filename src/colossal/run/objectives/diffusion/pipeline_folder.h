@@ -47,14 +47,16 @@ struct PipelineFolder {
 std::vector<std::string> pipeline_names();
 
 /// Reads model_index.json of a pipeline, or finds the parts of a makers' single file (checkpoint/ldm/file.h), beside
-/// which the folder `tokenizer`, and of SDXL `tokenizer_2`, must be, because the file has none. In a folder it checks
+/// which the folder `tokenizer`, and for further encoders in it `tokenizer_2` and `tokenizer_3`, must be, because the
+/// file has none. In a folder it checks
 /// that the folder of each part is there. No other file is read. The class of a scheduler is not checked
 /// (diffusion/scheduler_config.h). A safety checker and what belongs to it, and the image encoder of IP adapters, are
-/// left out with a notice: they change no picture of a prompt.
+/// left out with a notice: they change no picture of a prompt. `replaced`: parts that another folder gives, such as
+/// "vae", or "text_encoder" for all of them with their tokenizers; they are left out if their folders are missing.
 /// Errors ("pipeline"): no model_index.json; a class of pipeline or part that is not known, with the nearest; a part
 /// that pipelines of this class do not have; a part whose folder is missing; names of classes that do not count from 0;
 /// a model that is told a score of beauty (the refiner of SDXL).
-PipelineFolder read_pipeline(const std::string& path);
+PipelineFolder read_pipeline(const std::string& path, const std::vector<std::string>& replaced = {});
 
 /// Returns the usual class of a part in pipelines of a class: class_of_part("FluxPipeline", "text_encoder_2") is
 /// "T5EncoderModel". Errors ("pipeline"): an unknown class of pipelines; a part that they do not have.

@@ -8,8 +8,10 @@
 #include <string_view>
 #include <utility>
 
+#include "colossal/base/article.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/model_path.h"
 #include "colossal/base/pipeline_parts.h"
 #include "colossal/base/run_folder.h"
@@ -44,15 +46,22 @@ PipelineSource without_parts(const models::DenoiserSizes& sizes) {
   return source;
 }
 
-/// Returns the parts of what training starts from; those of presets if that has none.
-PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes) {
+PipelineSource parts_in_folder(const std::string& path, const models::Registry& registry, const std::string& sampler,
+                               const OtherParts& other);
+
+/// Returns the parts of what training starts from, which may lack those that are replaced; those of presets if that has
+/// none.
+PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes, const OtherParts& other) {
   const std::string& from = config.model.from;
   if (has_pipeline(from)) {
-    PipelineSource source = pipeline_in_folder(from, models::built_in());
-    if (source.has_latents())
-      source.notices.push_back(concat("the run uses the autoencoder",
-                                      source.reads_text() ? " and the text encoder" : "", " of ", from,
-                                      ": keep it as long as the run draws"));
+    PipelineSource source = parts_in_folder(from, models::built_in(), "", other);
+    const bool has_encoders = source.reads_text() && other.text_encoder.empty();
+    const char* parts = source.has_latents() && has_encoders ? "autoencoder and the text encoder"
+                        : source.has_latents()               ? "autoencoder"
+                        : has_encoders                       ? "text encoder"
+                                                             : "";
+    if (*parts)
+      source.notices.push_back(concat("the run uses the ", parts, " of ", from, ": keep it as long as the run draws"));
     return source;
   }
   if (is_run(from)) {
@@ -91,35 +100,112 @@ void set_sampler(PipelineSource& source) {
   if (!source.has_latents()) source.sampler.clip = 1;  // pixels are in [-1, 1]
 }
 
-/// Returns the tokenizer of a text encoder: in its folder, or beside it as in a pipeline.
-std::string tokenizer_of_encoder(const std::string& encoder, const ModelSource& source) {
+/// Returns the tokenizer of the i-th text encoder: in its folder, or beside it as in a pipeline.
+std::string tokenizer_of_encoder(const std::string& encoder, const ModelSource& source, size_t i) {
   if (source.is_preset) return "bytes";
   if (text::has_tokenizer(encoder)) return encoder;
-  const std::filesystem::path folder = std::filesystem::path(encoder).lexically_normal();
-  const std::string own = folder.has_filename() ? folder.filename() : folder.parent_path().filename(),
-                    stem = kTextEncoderPart;
-  const std::string beside = own.starts_with(stem) ? concat("tokenizer", own.substr(stem.size())) : "tokenizer";
-  const std::string found = ((folder.has_filename() ? folder : folder.parent_path()).parent_path() / beside).string();
-  require(text::has_tokenizer(found), "text encoder", encoder, " must have its tokenizer in it, or in the folder ",
-          found, ": got none; copy it there");
-  return found;
+  const std::filesystem::path path = std::filesystem::path(encoder).lexically_normal(),
+                              folder = path.has_filename() ? path : path.parent_path();
+  const std::string own = folder.filename(), stem = kTextEncoderPart,
+                    beside = own.starts_with(stem) ? concat("tokenizer", own.substr(stem.size())) : "tokenizer",
+                    of_place = models::caption_part_name("tokenizer", i);
+  for (const std::filesystem::path& inside : {folder.parent_path(), folder})
+    for (const std::string& name : {beside, of_place})
+      if (const std::string found = (inside / name).string(); text::has_tokenizer(found)) return found;
+  throw Error("text encoder", concat(encoder, " must have its tokenizer in it, or in the folder ",
+                                     (folder.parent_path() / beside).string(), ": got none; copy it there"));
 }
 
-/// Sets the text encoders, with their tokenizers, to those of a pipeline.
-void take_encoders(PipelineSource& source, const PipelineFolder& folder) {
+/// Reads zeros in place of the states of Stable Diffusion 3's T5, if there is none.
+void leave_out_last(PipelineSource& source) {
   models::DenoiserSizes& sizes = source.sizes;
-  source.captions.clear();
+  if (sizes.captions.empty() || !sizes.captions.back().is_after || !source.captions.back().encoder.empty()) return;
+  sizes.zero_tokens = static_cast<int32_t>(sizes.captions.back().tokens);
+  sizes.captions.pop_back();
+  source.captions.pop_back();
+}
+
+/// Sets the text encoders, with their tokenizers, to those of a pipeline. `may_lack`: others may take empty places.
+void take_encoders(PipelineSource& source, const PipelineFolder& folder, bool may_lack = false) {
+  const models::DenoiserSizes& sizes = source.sizes;
+  source.captions.assign(sizes.captions.size(), {});
   for (size_t i = 0; i < sizes.captions.size(); ++i) {
     const std::string encoder = models::caption_part_name(kTextEncoderPart, i),
                       tokenizer = models::caption_part_name("tokenizer", i);
-    // Stable Diffusion 3 reads zeros in place of the states of T5.
-    if (sizes.captions[i].is_after && !folder.find(encoder) && i + 1 == sizes.captions.size()) {
-      sizes.zero_tokens = static_cast<int32_t>(sizes.captions[i].tokens);
-      sizes.captions.pop_back();
-      return;
-    }
-    source.captions.push_back({folder.at(encoder).folder, folder.at(tokenizer).folder});
+    const bool is_last = sizes.captions[i].is_after && i + 1 == sizes.captions.size();
+    if (may_lack && !(folder.find(encoder) && folder.find(tokenizer))) continue;
+    if (is_last && !folder.find(encoder)) break;
+    source.captions[i] = {folder.at(encoder).folder, folder.at(tokenizer).folder};
   }
+  if (!may_lack) leave_out_last(source);
+}
+
+/// A text encoder that a user names, and the part that it replaces; empty = that of its kind.
+struct NamedEncoder {
+  std::string part{}, from{};
+};
+
+/// Reads OtherParts::text_encoder.
+std::vector<NamedEncoder> named_encoders(const std::string& text) {
+  const std::string stem = kTextEncoderPart;
+  std::error_code ignored;
+  if (!text.starts_with(stem) || text.find('=') == std::string::npos || std::filesystem::exists(text, ignored))
+    return {{.from = text}};
+  std::vector<NamedEncoder> named;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t next = std::min(text.find("," + stem, begin), text.size()), sign = text.find('=', begin);
+    require(sign < next, "text encoder", "from must have the form text_encoder_2=FOLDER: got ",
+            printable(text.substr(begin, next - begin)));
+    named.push_back({text.substr(begin, sign - begin), text.substr(sign + 1, next - sign - 1)});
+    begin = next + 1;
+  }
+  return named;
+}
+
+/// Returns the place of an encoder of CLIP or T5: the only one of that kind, or else the only one that is missing.
+size_t place_of(const PipelineSource& source, const std::string& from, bool is_clip) {
+  const std::vector<models::CaptionPart>& parts = source.sizes.captions;
+  if (parts.size() == 1) return 0;
+  std::vector<size_t> places, missing;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool reads_clip = parts[i].pooled || parts[i].states == models::CaptionStates::Hidden;
+    if (reads_clip != is_clip) continue;
+    places.push_back(i);
+    if (source.captions[i].encoder.empty()) missing.push_back(i);
+  }
+  if (places.size() > 1 && missing.size() == 1) return missing.front();
+  require(places.size() == 1, "text encoder", "from must say which one it replaces for a model that reads ",
+          parts.size(), " text encoders: got ", from, "; write text_encoder=", from,
+          " or text_encoder_2=, or name a pipeline that has them all");
+  return places.front();
+}
+
+/// Returns what a user can do about a model that is no text encoder.
+std::string advice_on_encoder(const ModelSource& found) {
+  if (found.shape.architecture->name != "t5") return "";
+  return found.is_preset ? "; name a preset of its encoder alone, such as t5-encoder-tiny"
+                         : "; its encoder alone is read with \"architectures\": [\"T5EncoderModel\"] in config.json";
+}
+
+/// Sets one text encoder, with its tokenizer.
+void set_text_encoder(PipelineSource& source, const NamedEncoder& named) {
+  const ModelSource found = find_source(named.from, built_in());
+  const auto sizes = found.shape.part<models::TextEncoderSizes>();
+  require(sizes.features > 0, "text encoder", "from must be a text encoder, of the class CLIPTextModel, ",
+          "CLIPTextModelWithProjection or T5EncoderModel: got ", named.from, ", ",
+          with_article(found.shape.architecture->name), ", which ", found.shape.task().purpose(),
+          advice_on_encoder(found));
+  size_t place = source.captions.size();
+  std::string names;
+  for (size_t i = 0; i < source.captions.size(); ++i) {
+    const std::string name = models::caption_part_name(kTextEncoderPart, i);
+    names += concat(i == 0 ? "" : ", ", name);
+    if (name == named.part) place = i;
+  }
+  require(named.part.empty() || place < source.captions.size(), "text encoder", "from must name one of ", names,
+          ": got ", printable(named.part), "=", named.from);
+  if (named.part.empty()) place = place_of(source, named.from, sizes.begins);
+  source.captions[place] = {named.from, tokenizer_of_encoder(named.from, found, place)};
 }
 
 /// Returns the text encoders of a folder with a PipelineIndex.
@@ -153,14 +239,9 @@ void set_text_encoders(PipelineSource& source, const std::string& from) {
     source.captions = captions_of_index(from, source.sizes);
     return;
   }
-  if (has_pipeline(from)) return take_encoders(source, read_pipeline(from));
-  size_t place = 0, lacking = 0;
-  for (size_t i = 0; i < source.captions.size(); ++i)
-    if (source.captions[i].encoder.empty()) ++lacking, place = i;
-  require(source.captions.size() == 1 || lacking == 1, "text encoder",
-          "from must be a pipeline for a model that reads ", source.captions.size(), " text encoders: got ", from,
-          "; name a folder with model_index.json that has them");
-  source.captions[place] = {from, tokenizer_of_encoder(from, find_source(from, built_in()))};
+  if (has_pipeline(from)) return take_encoders(source, read_pipeline(from, {kVaePart}));
+  for (const NamedEncoder& named : named_encoders(from)) set_text_encoder(source, named);
+  leave_out_last(source);
 }
 
 /// Checks that each text encoder is known and gives what the model reads.
@@ -203,18 +284,18 @@ void require_encoders(const PipelineSource& source) {
           "model",
           "text must be the features of a text encoder, 64 (clip-text-tiny), 768 (clip-l) or 1024 (open-clip-h): got ",
           source.sizes.text, "; set model.text, text_encoder.from, or model.from to a pipeline that has its encoder");
+  const int64_t states = models::caption_states_of(source.sizes);
+  require(!source.reads_text() || states == source.sizes.text_tokens, "model", "text_tokens must be at least ", states,
+          ", the tokens of its text encoders: got ", source.sizes.text_tokens, "; set model.text_tokens");
 }
 
-}  // namespace
-
-bool has_pipeline(const std::string& path) {
-  return is_pipeline(path) || has_pipeline_index(path) || checkpoint::is_ldm_file(path);
-}
-
-PipelineSource pipeline_in_folder(const std::string& path, const models::Registry& registry,
-                                  const std::string& sampler) {
-  if (has_pipeline_index(path)) return pipeline_of_clips(path, registry);
-  const PipelineFolder folder = read_pipeline(path);
+/// Returns the pipeline in a folder or file, without parts that are replaced and that it lacks.
+PipelineSource parts_in_folder(const std::string& path, const models::Registry& registry, const std::string& sampler,
+                               const OtherParts& other) {
+  std::vector<std::string> replaced;
+  if (!other.vae.empty()) replaced.emplace_back(kVaePart);
+  if (!other.text_encoder.empty()) replaced.emplace_back(kTextEncoderPart);
+  const PipelineFolder folder = read_pipeline(path, replaced);
   const auto shape_in = [&](const std::string& part) { return registry.shape_of(checkpoint::read_config(part)); };
   const SchedulerConfig scheduler =
       open_scheduler(folder.at("scheduler").folder, {.sampler = sampler, .pipeline = folder.class_name});
@@ -232,9 +313,10 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
           "scheduler", "use_dynamic_shifting must be false for a pipeline that is not FLUX dev: got true in ", path,
           "; set shift in its scheduler_config.json");
   const PipelinePart* vae = folder.find("vae");
-  require(vae != nullptr || source.sizes.channels == 3, "model", "the pipeline ", path,
-          " must have a vae, because its model draws latents of ", source.sizes.channels, " channels: got none");
-  if (vae != nullptr) {
+  require(vae != nullptr || source.sizes.channels == 3 || !other.vae.empty(), "model", "the pipeline ", path,
+          " must have a vae, because its model draws latents of ", source.sizes.channels,
+          " channels: got none; name one with --vae, or vae.from of a run");
+  if (vae != nullptr && other.vae.empty()) {
     const models::AutoencoderSizes sizes = models::autoencoder_of(shape_in(vae->folder));
     require(sizes.channels == source.sizes.channels, "model", "the vae of the pipeline ", path,
             " must have latents of ", source.sizes.channels, " channels, which its model draws: got ", sizes.channels);
@@ -243,7 +325,8 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
   }
   if (!source.reads_text()) return source;
   source.zeros_for_empty = folder.zeros_for_empty;
-  take_encoders(source, folder);
+  take_encoders(source, folder, !other.text_encoder.empty());
+  if (!other.text_encoder.empty()) return source;
   std::vector<models::TextEncoderSizes> encoders;
   for (const CaptionSource& one : source.captions) encoders.push_back(models::text_encoder_of(shape_in(one.encoder)));
   try {
@@ -254,12 +337,26 @@ PipelineSource pipeline_in_folder(const std::string& path, const models::Registr
   return source;
 }
 
+}  // namespace
+
+bool has_pipeline(const std::string& path) {
+  return is_pipeline(path) || has_pipeline_index(path) || checkpoint::is_ldm_file(path);
+}
+
+PipelineSource pipeline_in_folder(const std::string& path, const models::Registry& registry, const std::string& sampler,
+                                  const OtherParts& other) {
+  PipelineSource source = has_pipeline_index(path) ? pipeline_of_clips(path, registry)
+                                                   : parts_in_folder(path, registry, sampler, other);
+  replace_parts(source, other.vae, other.text_encoder);
+  return source;
+}
+
 void set_autoencoder(PipelineSource& source, const std::string& from) {
   const bool is_own = !from.empty() && from != "none";
   if (from == "none") source.vae.clear();
   if (is_own)
     source.vae = has_pipeline_index(from) ? vae_of_index(from)
-                 : has_pipeline(from)     ? read_pipeline(from).at(kVaePart).folder
+                 : has_pipeline(from)     ? read_pipeline(from, {kTextEncoderPart}).at(kVaePart).folder
                                           : from;
   if (!source.has_latents()) {
     require(source.sizes.channels == 3, "model", "channels must be 3 for a model of pixels (vae.from = \"none\"): got ",
@@ -282,14 +379,14 @@ void set_autoencoder(PipelineSource& source, const std::string& from) {
 
 PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, const models::ModelShape& shape) {
   const models::DenoiserSizes sizes = models::denoiser_of(shape);
-  PipelineSource source = parts_of(config, sizes);
+  const std::string &encoder = tables.as<TextEncoderKeys>(kTextEncoder).from, &vae = tables.as<VaeKeys>(kVae).from;
+  PipelineSource source = parts_of(config, sizes, {.vae = vae, .text_encoder = encoder});
   source.model.clear();
   const models::DenoiserSizes of_parts = std::exchange(source.sizes, sizes);
   source.sizes.captions.resize(std::min(sizes.captions.size(), source.captions.size()));  // a folder may lack the last
   source.sizes.zero_tokens = of_parts.zero_tokens;
   source.has_two_axes = shape.part<models::AttentionAxes>().two;
   source.class_names = shape.task().class_names;
-  const std::string& encoder = tables.as<TextEncoderKeys>(kTextEncoder).from;
   if (!encoder.empty()) set_text_encoders(source, encoder);
   require_encoders(source);
   if (!encoder.empty()) check_found_encoders(source);
@@ -299,7 +396,7 @@ PipelineSource pipeline_of_run(const Config& config, const OwnTables& tables, co
                                       " has random weights, so captions mean nothing; set ",
                                       "text_encoder.from to the folder of a trained one"));
   source.keys = completed(tables.as<DiffusionKeys>(kDiffusion), source.keys);
-  set_autoencoder(source, tables.as<VaeKeys>(kVae).from);
+  set_autoencoder(source, vae);
   check_guidance(source, source.keys.guidance, kDiffusion);
   set_sampler(source);
   return source;

@@ -56,6 +56,15 @@ struct PipelineSource {
   bool has_latents() const { return !vae.empty(); }
 };
 
+/// Parts that replace those of a pipeline; empty = they stay.
+struct OtherParts {
+  std::string vae{};  ///< as [vae] from: a folder, a makers' file, a run, a preset or a pipeline, or "none" = pixels
+  /// As [text_encoder] from: a pipeline, whose encoders replace all; or a folder, a run or a preset, which takes the
+  /// place of the only encoder of its kind (CLIP or T5), or of the only one that is missing. A name says which one,
+  /// "text_encoder_3=t5-v1_1-xxl", and commas divide several.
+  std::string text_encoder{};
+};
+
 /// Returns true for the folder of a pipeline of diffusers, for a makers' single file of one, and for a folder of a
 /// model of clips with its parts (PipelineIndex).
 bool has_pipeline(const std::string& path);
@@ -65,17 +74,17 @@ bool has_pipeline(const std::string& path);
 /// without a text encoder.
 PipelineSource pipeline_of_model(const std::string& path, const std::string& vae, const std::string& text_encoder);
 
-/// Returns the pipeline of such a folder or file. `sampler`: that of the user, which lets the folder have a scheduler
-/// of an unknown class; empty = none.
-/// Errors: those of read_pipeline(), read_pipeline_index(), open_scheduler() and Registry::shape_of(); ("model") a
-/// pipeline whose parts do not fit each other.
+/// Returns the pipeline of such a folder or file, with `other` parts in place of its own, which it then may lack.
+/// `sampler`: that of the user, which lets the folder have a scheduler of an unknown class; empty = none.
+/// Errors: those of read_pipeline(), read_pipeline_index(), open_scheduler(), Registry::shape_of() and replace_parts();
+/// ("model") a pipeline whose parts do not fit each other; parts that neither the folder nor `other` has.
 PipelineSource pipeline_in_folder(const std::string& folder, const models::Registry& registry,
-                                  const std::string& sampler = "");
+                                  const std::string& sampler = "", const OtherParts& other = {});
 
-/// Replaces parts of a pipeline. `vae`: as [vae] from; `text_encoder`: as [text_encoder] from. Empty = it stays. No
-/// weight is read. Errors: those of find_source(); ("vae") an autoencoder of other latents than the model draws; pixels
-/// for a model of another number of channels than 3; ("text encoder") a model that reads no captions, or several
-/// encoders, of which it is not clear which one is meant; a folder without a tokenizer; those of check_encoders().
+/// Replaces parts of a pipeline. `vae` and `text_encoder`: as in OtherParts. No weight is read.
+/// Errors: those of find_source(); ("vae") an autoencoder of other latents than the model draws; pixels for a model of
+/// another number of channels than 3; ("text encoder") a model that reads no captions, or several encoders, of which it
+/// is not clear which one is meant; no text encoder; a folder without a tokenizer; those of check_encoders().
 void replace_parts(PipelineSource& source, const std::string& vae, const std::string& text_encoder);
 
 /// Returns the pipeline that a run trains: its parts are those of model.from, a pipeline or a run, or the presets that
