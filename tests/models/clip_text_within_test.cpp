@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "colossal/models/caption_parts.h"
 #include "colossal/models/config.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/registry.h"
@@ -108,6 +109,92 @@ TEST(WithTextEncoder, HasThePredictionAndTheGradientsOfBothModels) {
   const double above = loss_at(kStep), below = loss_at(-2 * kStep);
   EXPECT_GT(std::abs(along), 1e-3);
   EXPECT_NEAR((above - below) / (2 * kStep) / along, 1, 1e-5);
+}
+
+/// Fills the parameters that both have, by their names in the folders of a pipeline, with the same values.
+void fill_alike(const std::map<std::string, at::Tensor>& together, const std::map<std::string, at::Tensor>& apart) {
+  double count = 0;
+  for (const auto& [name, value] : together) {
+    value.detach().copy_((at::arange(value.numel()).to(at::kDouble) + ++count).sin().view(value.sizes()) * .1);
+    apart.at(name).detach().copy_(value.detach());
+  }
+}
+
+/// Returns ids of two captions with the end token 257; the second one is empty.
+at::Tensor ids_with_end() {
+  at::Tensor ids = at::arange(2 * 77).view({2, 77}).clone();
+  ids.select(1, 0).fill_(256);
+  ids[0][9] = 257, ids[1][1] = 257;
+  return ids;
+}
+
+/// Compares the gradients of an encoder, which `values` has, with finite differences in one direction.
+void expect_gradients(const Made& whole, const tensor::Batch& told, const std::map<std::string, at::Tensor>& values,
+                      int64_t encoder) {
+  const at::NoGradGuard no_grad;
+  constexpr double kStep = 1e-6;
+  double along = 0;
+  const auto move = [&](double distance) {
+    for (const auto& [name, value] : values) {
+      if (text_encoder_of_name(name) != encoder) continue;
+      const at::Tensor direction = at::arange(value.numel()).to(at::kDouble).mul(.7).cos().view(value.sizes());
+      value.detach().add_(direction, distance);
+      if (distance > 0) along += (value.grad() * direction).sum().item<double>();
+    }
+    return whole.prediction(told).square().sum().item<double>();
+  };
+  const double above = move(kStep), below = move(-2 * kStep);
+  for (const auto& [name, value] : values)
+    if (text_encoder_of_name(name) == encoder)
+      value.detach().add_(at::arange(value.numel()).to(at::kDouble).mul(.7).cos().view(value.sizes()), kStep);
+  EXPECT_GT(std::abs(along), 1e-5);
+  EXPECT_NEAR((above - below) / (2 * kStep) / along, 1, 1e-5) << encoder;
+}
+
+// SDXL: the states of both encoders, joined, and the pooled text of the second, which the vector of the time gets.
+TEST(WithTextEncoder, HasThePredictionAndTheGradientsOfThreeModels) {
+  using tensor::Dim;
+  const ModelShape unet = shape_of("sdxl-tiny"), first = shape_of("clip-text-tiny"),
+                   second = shape_of("clip-text-tiny-projected");
+  const DenoiserSizes sizes = denoiser_of(unet);
+  for (const bool zeros : {false, true}) {
+    Made whole(with_text_encoders(unet, first, second, zeros)), of_unet(unet), of_first(first), of_second(second);
+    std::map<std::string, at::Tensor> apart =
+        by_folder_name(of_unet.parameters, unet.architecture->diffusers.names(unet), "");
+    const auto names_of = [](const ModelShape& text) { return text.architecture->hugging_face.names(text); };
+    apart.merge(by_folder_name(of_first.parameters, names_of(first), kOfTextEncoder));
+    apart.merge(by_folder_name(of_second.parameters, names_of(second), kOfSecondTextEncoder));
+    const auto together =
+        by_folder_name(whole.parameters, whole.model.shape.architecture->diffusers.names(whole.model.shape), "");
+    EXPECT_GT(apart.size(), together.size()) << "the last block of the first encoder is not there";
+    fill_alike(together, apart);
+    const at::Tensor ids = ids_with_end(), mask = at::ones_like(ids),
+                     numbers = at::arange(12, at::kDouble).view({2, 6});
+    tensor::Batch encoded = joined_captions(sizes, {read_caption(sizes.captions[0], of_first.model, ids, mask),
+                                                    read_caption(sizes.captions[1], of_second.model, ids, mask)}),
+                  told = pictures_batch();
+    if (zeros) {
+      const at::Tensor is_told = at::tensor({1., 0.}, at::kDouble);
+      encoded =
+          caption_batch(encoded.at("text") * is_told.view({2, 1, 1}), encoded.at("pooled") * is_told.view({2, 1}));
+    }
+    const tensor::Batch pictures = pictures_batch();
+    for (const auto& [name, field] : pictures.fields()) encoded.add(name, field);
+    for (const char* name : {"ids", "ids_2"}) told.add(name, {ids, {Dim::Row, Dim::Other}});
+    for (tensor::Batch* batch : {&told, &encoded}) batch->add("sizes", {numbers, {Dim::Row, Dim::Other}});
+    const at::Tensor got = whole.prediction(told), want = of_unet.prediction(encoded);
+    EXPECT_TRUE(at::allclose(got, want, 1e-12, 1e-12));
+    got.square().sum().backward();
+    want.square().sum().backward();
+    for (const auto& [name, value] : together) {
+      if (text_encoder_of_name(name) >= 0) continue;
+      const at::Tensor gradient = apart.at(name).grad();
+      EXPECT_TRUE(at::allclose(value.grad(), gradient, 1e-9, 1e-9 * (1 + gradient.abs().max().item<double>()))) << name;
+    }
+    for (const int64_t encoder : {0, 1}) expect_gradients(whole, told, together, encoder);
+  }
+  EXPECT_THAT(test::thrown_message([&] { with_text_encoders(unet, first, first, false); }),
+              HasSubstr("with a projection"));
 }
 
 TEST(WithTextEncoder, HasAnotherShapeUntilItIsTakenOut) {

@@ -110,16 +110,37 @@ TEST(PipelineAdapters, GoToTheTextEncoderThatTheyName) {
   }
 }
 
-// No pipeline has a second one yet.
-TEST(PipelineAdapters, RefuseThoseOfASecondTextEncoder) {
+// Each text encoder of a pipeline with several gets its own, under the names of a first one.
+TEST(PipelineAdapters, GoToTheSecondTextEncoder) {
   const models::ModelShape text = shape_of("clip-text-tiny"), unet = shape_of("sdxl-tiny");
-  const PeftFolder folder =
-      PeftFolder::of_pipeline({.rank = 1, .alpha = 1}, {{"lora_te2_text_model_encoder_layers_0_self_attn_q_proj",
-                                                         {.a = at::ones({1, 64}), .b = at::ones({64, 1}), .rank = 1}}});
-  EXPECT_TRUE(has_text_adapters(folder));
-  EXPECT_TRUE(adapters_of_part(folder, AdapterModules(unet), unet).empty()) << "of another part";
-  EXPECT_THAT(test::thrown_message([&] { adapters_of_part(folder, AdapterModules(text), text); }),
-              HasSubstr("got lora_te2_text_model_encoder_layers_0_self_attn_q_proj without one"));
+  const std::string q = "self_attn_q_proj", peft = "text_encoder_2.text_model.encoder.layers.1.self_attn.q_proj",
+                    kohya = "lora_te2_text_model_encoder_layers_0_" + q,
+                    first = "lora_te1_text_model_encoder_layers_0_" + q;
+  std::map<std::string, PeftLayer> layers;
+  for (const std::string& name : {peft, kohya, first})
+    layers[name] = {.a = at::full({1, 64}, name == first ? 1. : 2.), .b = at::ones({64, 1}), .rank = 1};
+  const PeftFolder folder = PeftFolder::of_pipeline({.rank = 1, .alpha = 1}, layers);
+  EXPECT_TRUE(has_text_adapters(folder) && has_text_adapters(folder, 0) && has_text_adapters(folder, 1));
+  EXPECT_FALSE(has_text_adapters(folder, 2));
+  EXPECT_TRUE(adapters_of_part(folder, AdapterModules(unet), unet).empty()) << "of other parts";
+  const AdapterModules modules(text);
+  for (const int64_t encoder : {0, 1}) {
+    const auto found = adapters_of_part(adapters_of_encoder(folder, encoder), modules, text);
+    ASSERT_EQ(found.size(), encoder == 0 ? 1u : 2u);
+    for (const FolderAdapter& one : found) EXPECT_EQ(one.layer.a[0][0].item<double>(), encoder + 1.);
+  }
+}
+
+TEST(PipelineAdapters, HaveDefaultTargetsInEachModelThatDraws) {
+  const std::pair<const char*, const char*> targets[] = {
+      {"flux-tiny", "to_out.0"}, {"stdit3-tiny", "kv_linear"}, {"open-sora-2-tiny", "attention.out"}};
+  for (const auto& [preset, target] : targets) {
+    const models::ModelShape shape = shape_of(preset);
+    const auto keys =
+        low_rank_row().complete(Config{}, LowRankKeys{.kind = "lora", .rank = 2}, shape).as<LowRankKeys>();
+    EXPECT_THAT(keys.targets, testing::Contains(target)) << preset;
+    EXPECT_EQ(test::thrown_message([&] { low_rank_adapter(keys, shape); }), "") << preset;
+  }
 }
 
 TEST(PipelineAdapters, MayHaveMagnitudesOfLinearLayersAlone) {
@@ -153,7 +174,7 @@ TEST(PipelineAdapters, GoToBothPartsOfOneModel) {
     ASSERT_EQ(found.size(), 1u) << name;
     const LinearModule& module = modules.linear()[found.front().module];
     EXPECT_EQ(module.weight.starts_with("blocks.0.attention.qkv"), is_text) << module.weight;
-    EXPECT_EQ(index_in_part(module.name, AdapterModules(text), text).has_value(), is_text);
+    EXPECT_EQ(index_in_part({}, module.name, AdapterModules(text), text).has_value(), is_text);
   }
 }
 

@@ -9,7 +9,7 @@ namespace colossal::checkpoint {
 /// A part of a pipeline whose tensors a model has beside those of the part that denoises.
 struct PartBeside {
   std::string name{};    ///< its folder in the pipeline, "text_encoder"
-  std::string prefix{};  ///< some folders begin their names with it: "text_model."
+  std::string prefix{};  ///< some folders begin names with it, "text_model."; in others all names lack it
 };
 
 }  // namespace colossal::checkpoint

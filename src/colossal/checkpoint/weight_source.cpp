@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -107,10 +108,14 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::v
   if (beside.empty()) return open_weights(path);
   auto joined = std::make_unique<JoinedWeights>();
   joined->add(open_weights(path), [](const std::string& name) { return name; });
-  for (const PartBeside& part : beside)
-    joined->add(open_weights(concat(path, "/", part.name)), [&](const std::string& name) {
-      return concat(part.name, ".", name.starts_with(part.prefix) ? "" : part.prefix, name);
-    });
+  for (const PartBeside& part : beside) {
+    std::unique_ptr<WeightSource> weights = open_weights(concat(path, "/", part.name));
+    const auto& entries = weights->entries();
+    const bool is_whole = std::any_of(entries.begin(), entries.end(),
+                                      [&](const auto& entry) { return entry.first.starts_with(part.prefix); });
+    joined->add(std::move(weights),
+                [&](const std::string& name) { return concat(part.name, ".", is_whole ? "" : part.prefix, name); });
+  }
   return joined;
 }
 

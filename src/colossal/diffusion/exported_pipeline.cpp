@@ -87,7 +87,9 @@ void export_captions(const std::string& folder, const run::PipelineSource& sourc
                      comm::World& world, const run::Program& program) {
   for (size_t i = 0; i < source.captions.size(); ++i) {
     const run::CaptionSource& caption = source.captions[i];
-    export_part(caption.encoder, loading, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)), world,
+    OwnLoading own = loading;
+    for (run::AdapterChoice& choice : own.adapters) choice.text_encoder = static_cast<int64_t>(i);
+    export_part(caption.encoder, own, concat(folder, "/", models::caption_part_name(kTextEncoderPart, i)), world,
                 program);
     if (caption.tokenizer != "bytes")
       copy_part(caption.tokenizer, concat(folder, "/", models::caption_part_name("tokenizer", i)), is_of_tokenizer);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/pipeline_parts.h"
 #include "colossal/distributed/row_group.h"
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_clips.h"
@@ -23,6 +24,8 @@
 namespace colossal::diffusion {
 namespace {
 
+constexpr size_t kMostEncoders = 3;  // of a pipeline
+
 /// Returns `x` as a model takes it.
 at::Tensor for_model(const at::Tensor& x, const OwnModel& model) {
   const nn::Parameters::Options& options = model.parameters().options();
@@ -31,14 +34,36 @@ at::Tensor for_model(const at::Tensor& x, const OwnModel& model) {
 
 at::Tensor on_host(const at::Tensor& x) { return x.to(at::kCPU).to(at::promote_types(x.scalar_type(), at::kFloat)); }
 
-/// Returns the adapters that are merged into the text encoder: its own, and those among `adapters` that have some.
-std::vector<run::AdapterChoice> text_adapters_of(const run::PipelineSource& source,
+/// Returns the adapters that are merged into the text encoder of that number: those of its run, and those among
+/// `adapters` that have some.
+std::vector<run::AdapterChoice> text_adapters_of(const run::PipelineSource& source, size_t encoder,
                                                  std::vector<run::AdapterChoice> adapters) {
-  std::erase_if(adapters, [](const run::AdapterChoice& choice) {
-    return !run::has_text_adapters(run::open_adapters(choice.folder));
+  const auto number = static_cast<int64_t>(encoder);
+  std::erase_if(adapters, [number](const run::AdapterChoice& choice) {
+    return !run::has_text_adapters(run::open_adapters(choice.folder), number);
   });
-  if (!source.text_adapters.empty()) adapters.insert(adapters.begin(), {.folder = source.text_adapters});
+  for (run::AdapterChoice& choice : adapters) choice.text_encoder = number;
+  if (!source.text_adapters.empty())
+    adapters.insert(adapters.begin(), {.folder = source.text_adapters, .text_encoder = number});
   return adapters;
+}
+
+/// Refuses adapters of text encoders that the pipeline lacks.
+void check_text_adapters(const run::PipelineSource& source, const std::vector<run::AdapterChoice>& adapters) {
+  for (const run::AdapterChoice& choice : adapters)
+    for (size_t i = source.captions.size(); i < kMostEncoders; ++i)
+      require(!run::has_text_adapters(run::open_adapters(choice.folder), static_cast<int64_t>(i)), "adapter",
+              "adapters must be of text encoders that the pipeline has, ", source.captions.size(), ": got some of ",
+              models::caption_part_name(kTextEncoderPart, i), " in ", choice.folder, "; they belong to another base");
+}
+
+/// Returns the number of text encoders of CLIP, which come first; at least 1.
+int64_t encoders_of_clip(const run::PipelineSource& source, const run::Program& program) {
+  int64_t count = 0;
+  for (const run::CaptionSource& one : source.captions)
+    if (one.encoder.empty() || run::find_source(one.encoder, program).shape.part<models::TextEncoderSizes>().begins)
+      ++count;
+  return std::max<int64_t>(1, count);
 }
 
 }  // namespace
@@ -54,22 +79,22 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   };
   OwnLoading own = loading, of_text = loading;
   own.words.clear();
-  of_text.words = run::read_words(source.learned);
+  const std::vector<run::LearnedWord> words = run::read_words(source.learned);
   own.seed = of_text.seed = source.seed;
   own.adapters.clear();
-  of_text.adapters = text_adapters_of(source, loading.adapters);
-  require(of_text.adapters.empty() || source.captions.size() == 1, "adapter",
-          "adapters of a text encoder must be put onto a pipeline that has one: got ", source.captions.size(),
-          " text encoders; take adapters of the model that draws alone");
-  require(of_text.words.empty() || source.captions.size() == 1, "adapter",
-          "learned words must be put onto a pipeline that has one text encoder: got ", source.captions.size(),
-          "; leave them out");
+  check_text_adapters(source, loading.adapters);
+  const int64_t of_clip = encoders_of_clip(source, program);
   std::vector<models::TextEncoderSizes> encoders;
   for (size_t i = 0; i < source.captions.size(); ++i) {
     run::CaptionSource caption = source.captions[i];
+    const bool is_within = caption.encoder.empty();
+    of_text.words.clear();
+    if (!words.empty() && (is_within || static_cast<int64_t>(i) < of_clip))
+      of_text.words = run::words_of_encoder(words, static_cast<int64_t>(i), of_clip);
+    of_text.adapters = is_within ? std::vector<run::AdapterChoice>() : text_adapters_of(source, i, loading.adapters);
     if (!of_text.words.empty()) caption.words = run::caption_words(of_text.words);
     const int64_t tokens = source.sizes.captions.at(i).tokens;
-    if (caption.encoder.empty()) {
+    if (is_within) {
       encoders_.push_back(
           {text::make_captions(caption.tokenizer, tokens).with_words(caption.words, caption.first_word)});
       continue;
@@ -106,6 +131,7 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
 tensor::Batch PipelineParts::told(const std::string& caption, int64_t clip_skip) {
   const at::NoGradGuard no_grad;
   std::vector<tensor::Batch> read;
+  tensor::Batch within;  // ids for encoders that the model has within it
   for (size_t i = 0; i < encoders_.size(); ++i) {
     const Encoder& one = encoders_[i];
     run::CaptionIds tokens = run::caption_ids(one.captions, caption);
@@ -113,7 +139,10 @@ tensor::Batch PipelineParts::told(const std::string& caption, int64_t clip_skip)
     if (!tokens.warning.empty() && is_new) notices_.push_back(std::move(tokens.warning));  // encoders lose the same
     const std::unique_ptr<OwnModel> loaded = one.load ? one.load() : nullptr;
     const OwnModel* encoder = loaded ? loaded.get() : one.model.get();
-    if (!encoder) return models::told_batch(tokens.ids);
+    if (!encoder) {
+      within.add(models::caption_part_name("ids", i), {tokens.ids, {tensor::Dim::Row, tensor::Dim::Other}});
+      continue;
+    }
     const at::Device device = encoder->parameters().options().device;
     const tensor::Batch told = models::read_caption(sizes_.captions[i], encoder->model(), tokens.ids.to(device),
                                                     tokens.mask.to(device), clip_skip);
@@ -121,6 +150,7 @@ tensor::Batch PipelineParts::told(const std::string& caption, int64_t clip_skip)
       return field.tensor.is_floating_point() ? on_host(field.tensor) : field.tensor.to(at::kCPU);
     }));
   }
+  if (read.empty()) return within;
   tensor::Batch told = models::joined_captions(sizes_, read);
   if (!caption.empty() || !zeros_for_empty_) return told;
   return told.map([](const tensor::Field& field) { return at::zeros_like(field.tensor); });

@@ -39,11 +39,11 @@ struct PartsLoading : OwnLoading {
 
 class PipelineParts {
  public:
-  /// Loads the parts that the pipeline has. Of OwnLoading::adapters, those that have adapters of a text encoder are
-  /// merged into it, and those of PipelineSource::text_adapters. A pipeline of captions without a text encoder is one
-  /// whose model has it within it. Communication: none. Errors: those of OwnModel and of captions_for(); ("draw") a
-  /// text encoder or an autoencoder of other sizes than the model needs; ("adapter") adapters of a text encoder for a
-  /// pipeline of several.
+  /// Loads the parts that the pipeline has. Adapters of text encoders among OwnLoading::adapters are merged into them,
+  /// each into its own, and those of PipelineSource::text_adapters. Learned words are those of all encoders of CLIP. A
+  /// pipeline of captions without a text encoder is one whose model has it within it. Communication: none.
+  /// Errors: those of OwnModel, of captions_for() and of run::words_of_encoder(); ("draw") a text encoder or an
+  /// autoencoder of other sizes than the model needs; ("adapter") adapters of a text encoder that it lacks.
   PipelineParts(const run::PipelineSource& source, comm::World& world, at::Device device, const PartsLoading& loading,
                 const run::Program& program);
 

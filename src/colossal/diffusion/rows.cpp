@@ -43,7 +43,8 @@ std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) 
   if (objective == nullptr || trainer.config().training.sample_tokens == 0) return std::nullopt;
   run::PipelineSource source = objective->pipeline();
   if (source.reads_text() && trainer.config().training.sample_prompt.empty()) return std::nullopt;
-  if (objective->trains_text_encoder()) source.captions.front().encoder.clear();
+  if (objective->trains_text_encoder())
+    for (run::CaptionSource& one : source.captions) one.encoder.clear();
   // Samples have the size of the data, which may differ from that of the model.
   const data::PictureSize size = run::size_of_pictures(objective->data_keys(), source);
   source.sizes.height = size.height / source.factor;

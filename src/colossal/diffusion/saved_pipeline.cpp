@@ -15,7 +15,8 @@ namespace colossal::diffusion {
 void OtherParts::fields(Fields& f) {
   f.text("vae", vae, "autoencoder in place of that of --from: a folder, a file or a run");
   f.text("text_encoder", text_encoder,
-         "text encoder in place of that of --from: a folder with its tokenizer, or a pipeline");
+         "text encoder in place of that of --from: a folder with its tokenizer, or a pipeline; of several, "
+         "text_encoder_2=FOLDER, divided by commas");
   f.text("control", control,
          "FOLDER[:SCALE], a ControlNet that a control picture leads: a folder of diffusers, or a run with adapter.kind "
          "= \"controlnet\"; default: that of --from, if it is such a run");

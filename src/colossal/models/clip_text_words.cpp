@@ -23,6 +23,8 @@ int64_t learned_rows(const ModelShape& shape) {
   return (text ? *text : shape).part<LearnedWords>().rows;
 }
 
-bool is_learned_words(const std::string& name) { return name == "learned.weight" || name == "text.learned.weight"; }
+bool is_learned_words(const std::string& name) {
+  return name == "learned.weight" || name == "text.learned.weight" || name == "text_2.learned.weight";
+}
 
 }  // namespace colossal::models

@@ -4,7 +4,7 @@
 //   const ModelShape encoder = models::with_learned_words(clip, 2);      // reads ids below vocabulary + 2
 //
 // The rows are a parameter of their own, which folders do not have (nn::Parameter::is_added): "learned.weight", or
-// "text.learned.weight" within a denoiser (models/clip_text_within.h).
+// "text.learned.weight" and of a second encoder "text_2.learned.weight" within a denoiser (models/clip_text_within.h).
 #pragma once
 #include <cstdint>
 #include <string>

@@ -16,8 +16,10 @@ bool ModelShape::operator==(const ModelShape& other) const {
   };
   const bool same = architecture && other.architecture ? architecture->name == other.architecture->name
                                                        : architecture == other.architecture;
-  const auto mine = part<OwnTextEncoder>().shape, theirs = other.part<OwnTextEncoder>().shape;
-  const bool same_text = mine == theirs || (mine && theirs && *mine == *theirs);
+  const auto same_shape = [](const auto& x, const auto& y) { return x == y || (x && y && *x == *y); };
+  const auto mine = part<OwnTextEncoder>(), theirs = other.part<OwnTextEncoder>();
+  const bool same_text = same_shape(mine.shape, theirs.shape) && same_shape(mine.second, theirs.second) &&
+                         mine.zeros_for_empty == theirs.zeros_for_empty;
   const auto control = part<OwnControl>(), other_control = other.part<OwnControl>();
   const bool same_words = part<LearnedWords>().rows == other.part<LearnedWords>().rows,
              same_control = control.channels == other_control.channels && control.scale == other_control.scale;

@@ -30,20 +30,21 @@ States caption_states(const Model& model, const at::Tensor& ids, int64_t skipped
   return run_stage(model, {.first = 0, .last = blocks - skipped, .embeds = true, .ends = ends}, {}, step);
 }
 
-/// Returns the index of the pooled token of each row, [B].
+/// Checks that each row has the token that is pooled.
+void check_ends(const at::Tensor& ids, int64_t end_id) {
+  const bool has_end = end_id == kOldEnd || ids.is_meta() || ids.eq(end_id).any(1).all().item<bool>();
+  require(has_end, "model", "a caption must contain the end token, which is pooled: got a row without the id ", end_id,
+          "; is this the tokenizer of the text encoder?");
+}
+
+}  // namespace
+
 at::Tensor pooled_places(const at::Tensor& ids, int64_t end_id) {
   // argmax() returns any of several equal elements, so earlier tokens get larger keys.
   const int64_t tokens = ids.size(1);
   const at::Tensor nearness = at::arange(tokens - 1, -1, -1, ids.options());
-  const bool is_largest = end_id == kOldEnd;
-  const at::Tensor keys = is_largest ? ids : ids.eq(end_id).to(at::kLong);
-  const bool has_end = is_largest || ids.is_meta() || keys.amax(1).amin().item<int64_t>() == 1;
-  require(has_end, "model", "a caption must contain the end token, which is pooled: got a row without the id ", end_id,
-          "; is this the tokenizer of the text encoder?");
-  return (keys * tokens + nearness).argmax(1);
+  return ((end_id == kOldEnd ? ids : ids.eq(end_id).to(at::kLong)) * tokens + nearness).argmax(1);
 }
-
-}  // namespace
 
 TextEncoderSizes text_encoder_of(const ModelShape& shape) {
   const auto sizes = shape.part<TextEncoderSizes>();
@@ -65,6 +66,7 @@ at::Tensor pooled_state(const Model& model, const at::Tensor& ids) {
   require(sizes.begins, "model", "a pooled state needs an encoder of CLIP: got ",
           with_article(model.shape.architecture->name), ", which pools no token");
   const States end = caption_states(model, ids, 0, /*ends=*/true);
+  check_ends(ids, sizes.end_id);
   const at::Tensor places = pooled_places(ids, sizes.end_id);
   const at::Tensor& states = end[sizes.projection > 0 ? 1 : 0];
   return states.gather(1, places.view({-1, 1, 1}).expand({-1, 1, states.size(2)})).squeeze(1);

@@ -32,6 +32,10 @@ at::Tensor text_states(const Model& model, const at::Tensor& ids, int64_t clip_s
 /// SDXL reads. Errors: as of text_states().
 at::Tensor hidden_before_norm(const Model& model, const at::Tensor& ids, int64_t clip_skip = 1);
 
+/// Returns the index of the pooled token of each row of `ids`, int64 [B, T]: [B]. `end_id`: TextEncoderSizes::end_id.
+/// A row without the end token gives any index.
+at::Tensor pooled_places(const at::Tensor& ids, int64_t end_id);
+
 /// Returns the state of the pooled token of each row after the last norm, [B, features], or of a model with a
 /// projection its projection, [B, projection]. The pooled token is the first of id TextEncoderSizes::end_id. If that is
 /// 2, it is the first token of the row's largest id: transformers computes so for old folders, which name a wrong id.

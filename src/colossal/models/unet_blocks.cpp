@@ -153,27 +153,37 @@ State unet_pixels_state(std::string name, std::function<std::pair<int64_t, int64
           }};
 }
 
-UnetConditioning::UnetConditioning(const UnetSizes& own, const std::string& prefix, nn::Layers& make)
-    : own_(own),
+UnetTextCondition::UnetTextCondition(const UnetSizes& own, const std::string& prefix, nn::Layers& make)
+    : size_features_(own.size_features),
       part_(make.field_part()),
       dtype_(make.parameters().options().dtype),
+      layers_(prefix + "more",
+              VectorEmbedding{.in = own.pooled + kPictureSizes * own.size_features,
+                              .size = unet_condition_features(own),
+                              .first = of_inputs(own.pooled + kPictureSizes * own.size_features),
+                              .second = of_inputs(unet_condition_features(own))},
+              make) {}
+
+at::Tensor UnetTextCondition::forward(const at::Tensor& pooled, const nn::ForwardContext& step) const {
+  const at::Tensor sizes = part_(step.batch->field("sizes"), step).to(at::promote_types(dtype_, at::kFloat));
+  const at::Tensor sinusoids = nn::time_sinusoids(sizes.flatten(), size_features_, {.cosines_first = true});
+  return layers_.forward(at::cat({pooled.to(sinusoids.scalar_type()), sinusoids.view({pooled.size(0), -1})}, 1));
+}
+
+UnetConditioning::UnetConditioning(const UnetSizes& own, const std::string& prefix, nn::Layers& make)
+    : part_(make.field_part()),
       of_time_(prefix + "time", unet_condition_features(own),
                {.sinusoids = own.features.front(),
                 .first_deviation = of_inputs(own.features.front()),
                 .second_deviation = of_inputs(unet_condition_features(own))},
                make) {
-  if (own.pooled == 0) return;
-  const int64_t in = own.pooled + kPictureSizes * own.size_features, size = unet_condition_features(own);
-  more_.emplace(prefix + "more", VectorEmbedding{in, size, of_inputs(in), of_inputs(size)}, make);
+  if (own.pooled > 0) more_.emplace(own, prefix, make);
 }
 
 at::Tensor UnetConditioning::forward(const tensor::Batch& batch, const nn::ForwardContext& step) const {
   const at::Tensor of_time = of_time_.forward(part_(batch.field("times"), step));
   if (!more_) return of_time;
-  const at::Tensor sizes = part_(batch.field("sizes"), step).to(at::promote_types(dtype_, at::kFloat));
-  const at::Tensor sinusoids = nn::time_sinusoids(sizes.flatten(), own_.size_features, {.cosines_first = true});
-  const at::Tensor pooled = part_(batch.field("pooled"), step).to(sinusoids.scalar_type());
-  return of_time + more_->forward(at::cat({pooled, sinusoids.view({pooled.size(0), -1})}, 1));
+  return of_time + more_->forward(part_(batch.field("pooled"), step), step);
 }
 
 }  // namespace colossal::models

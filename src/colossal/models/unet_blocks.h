@@ -47,21 +47,36 @@ ops::PictureSize unet_size_of(const nn::ForwardContext& step, int64_t level);
 /// Returns the pixels of a level as a state; `at` returns the features and the level of a block's result.
 State unet_pixels_state(std::string name, std::function<std::pair<int64_t, int64_t>(int64_t block)> at);
 
+/// The vector of the pooled text and the sizes of the picture that SDXL is told.
+class UnetTextCondition {
+ public:
+  /// `prefix`: as of UnetConditioning.
+  UnetTextCondition(const UnetSizes& own, const std::string& prefix, nn::Layers& make);
+  /// Returns what is added to the vector of the time, as UnetConditioning::forward(). `pooled`: [B, UnetSizes::pooled],
+  /// of this rank's rows.
+  at::Tensor forward(const at::Tensor& pooled, const nn::ForwardContext& step) const;
+
+ private:
+  int64_t size_features_;
+  nn::FieldPart part_;
+  at::ScalarType dtype_;
+  VectorEmbedder layers_;
+};
+
 /// The vector of a time and, of SDXL, of the pooled text and the sizes of the picture.
 class UnetConditioning {
  public:
-  /// `prefix`: what the names of its parameters begin with, such as "control.", or "".
+  /// `prefix`: what the names of its parameters begin with, such as "control.", or "". Without UnetSizes::pooled it is
+  /// that of a time alone.
   UnetConditioning(const UnetSizes& own, const std::string& prefix, nn::Layers& make);
   /// Returns the vectors of the rows of a batch, [B, unet_condition_features()]; with ranks that split features, this
   /// rank's part.
   at::Tensor forward(const tensor::Batch& batch, const nn::ForwardContext& step) const;
 
  private:
-  UnetSizes own_;
   nn::FieldPart part_;
-  at::ScalarType dtype_;
   NumberEmbedder of_time_;
-  std::optional<VectorEmbedder> more_;  // of a model with `pooled`
+  std::optional<UnetTextCondition> more_;  // of a model with `pooled`
 };
 
 }  // namespace colossal::models

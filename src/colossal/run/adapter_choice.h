@@ -4,6 +4,7 @@
 //   run::parse_adapter("runs/lora");                  // {.name = "lora", .folder = "runs/lora"}
 //   run::parse_adapters({"poet=adapters/poet", "runs/lora"}, "Qwen2.5-0.5B");     // two names
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct AdapterChoice {
   std::string folder{};   ///< folder of peft, or run folder
   double scale = 1;       ///< factor of s B A, in addition to the folder's own s
   bool has_name = false;  ///< the text has NAME=
+  /// Number of the text encoder of a pipeline, from 0, whose adapters are meant (text_adapters_of()); -1 = the first
+  int64_t text_encoder = -1;
 };
 
 /// Reads [NAME=]FOLDER[:SCALE]. If the whole text is the path of a folder, it is that folder. A scale is what follows

@@ -13,6 +13,7 @@
 #include "colossal/base/pipeline_parts.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/models/caption_parts.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
@@ -116,9 +117,10 @@ std::map<std::string, checkpoint::PipelineLayers> by_part(const checkpoint::Pipe
   using Patterns = checkpoint::PeftConfig::Patterns;
   std::map<std::string, checkpoint::PipelineLayers> parts;
   for (const auto& [whole, layer] : all.layers) {
-    const bool is_text = whole.starts_with(models::kOfTextEncoder);
-    const std::string name = is_text ? whole.substr(std::string(models::kOfTextEncoder).size()) : whole;
-    const auto [own, is_new] = parts.try_emplace(is_text ? kTextEncoderPart : denoiser);
+    const int64_t encoder = models::text_encoder_of_name(whole);
+    const std::string name = encoder < 0 ? whole : whole.substr(models::names_of_text_encoder(encoder).size()),
+                      part = encoder < 0 ? denoiser : models::caption_part_name(kTextEncoderPart, encoder);
+    const auto [own, is_new] = parts.try_emplace(part);
     if (is_new) {
       own->second.config = all.config;
       own->second.config.ranks.clear(), own->second.config.alphas.clear();

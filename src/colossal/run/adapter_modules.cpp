@@ -226,7 +226,7 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
   const std::set<const nn::Parameter*> wrapped(declared.wrapped.begin(), declared.wrapped.end());
   const size_t first = linear_.size();
   for (const Rows& one : rows) {
-    const bool is_text = one.tensor.starts_with(models::kOfTextEncoder);  // has embeddings alone outside its blocks
+    const bool is_text = models::text_encoder_of_name(one.tensor) >= 0;  // embeddings and the projection stay
     if (is_text || wrapped.contains(one.parameter) || !is_merged_layer(one)) continue;
     if (linear_.size() > first && linear_.back().name == module_of(one.tensor)) {
       add_rows(linear_.back(), one);

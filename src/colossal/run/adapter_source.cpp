@@ -250,26 +250,37 @@ LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape
   const AdapterModules whole(shape_in_training(source, shape)), own(shape);
   std::vector<std::string> targets;
   for (const size_t index : whole.selected("adapter.targets", keys.targets, {}))
-    if (const auto found = index_in_part(whole.linear()[index].name, own, shape))
+    if (const auto found = index_in_part(source, whole.linear()[index].name, own, shape))
       targets.push_back(own.linear()[*found].name);
   keys.targets = std::move(targets);
   keys.text_encoder = false;
   return keys;
 }
 
-bool has_text_adapters(const AdapterSource& source) {
-  return source.peft ? has_text_adapters(*source.peft) : source.keys.text_encoder;
+bool has_text_adapters(const AdapterSource& source, int64_t encoder) {
+  if (source.peft) return has_text_adapters(*source.peft, encoder);
+  if (!source.keys.text_encoder || encoder <= 0) return source.keys.text_encoder;
+  return encoder == 1 &&
+         resolve_model(stored_config(source.path), built_in()).shape.part<models::OwnTextEncoder>().second;
+}
+
+AdapterSource text_adapters_of(AdapterSource source, int64_t encoder) {
+  if (source.peft)
+    source.peft = std::make_shared<const checkpoint::PeftFolder>(adapters_of_encoder(*source.peft, encoder));
+  source.text_encoder = encoder;
+  return source;
 }
 
 models::ModelShape shape_in_training(const AdapterSource& source, const models::ModelShape& shape) {
   return is_of_larger_model(source, shape) ? resolve_model(stored_config(source.path), built_in()).shape : shape;
 }
 
-std::optional<size_t> index_in_part(const std::string& name, const AdapterModules& modules,
+std::optional<size_t> index_in_part(const AdapterSource& source, const std::string& name, const AdapterModules& modules,
                                     const models::ModelShape& shape) {
   const bool is_text = shape.part<models::TextEncoderSizes>().features > 0;
+  const std::string begin = is_text ? models::names_of_text_encoder(source.text_encoder) : "";
   for (size_t i = 0; i < modules.linear().size(); ++i)
-    if (name == (is_text ? models::kOfTextEncoder : "") + modules.linear()[i].name) return i;
+    if (name == begin + modules.linear()[i].name) return i;
   return {};
 }
 

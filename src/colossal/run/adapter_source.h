@@ -25,6 +25,7 @@ struct AdapterSource {
   LowRankKeys keys{};                                    ///< table [adapter] of a run, without `from`
   double scale = 1;                                      ///< AdapterChoice::scale
   bool uses_average = true;                              ///< of a run: as ModelSource::uses_average
+  int64_t text_encoder = -1;                             ///< of a run: AdapterChoice::text_encoder
 };
 
 /// Opens a folder. It does not communicate.
@@ -42,8 +43,13 @@ std::string base_checksum_of(const AdapterSource& source);
 /// Errors ("adapter"): a module that the model does not have (the message has the nearest name).
 LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape);
 
-/// Returns true if the source has adapters of a text encoder, beside those of the model that draws.
-bool has_text_adapters(const AdapterSource& source);
+/// Returns true if the source has adapters of a text encoder, beside those of the model that draws. `encoder`: its
+/// number in a pipeline, from 0; -1 = any.
+bool has_text_adapters(const AdapterSource& source, int64_t encoder = -1);
+
+/// Returns the adapters of one text encoder of a pipeline with several, under the names of a first one.
+/// Requires: has_text_adapters(source, encoder).
+AdapterSource text_adapters_of(AdapterSource source, int64_t encoder);
 
 /// Returns the shape of the model that a run trained, if `shape` is a part of it: of a denoiser with its text encoder
 /// within it (models/clip_text_within.h) both are. Otherwise it returns `shape`. Reads the stored config of
@@ -51,8 +57,8 @@ bool has_text_adapters(const AdapterSource& source);
 models::ModelShape shape_in_training(const AdapterSource& source, const models::ModelShape& shape);
 
 /// Returns the index in `modules`, those of `shape`, of the module that shape_in_training() calls `name`; none = it
-/// belongs to another part.
-std::optional<size_t> index_in_part(const std::string& name, const AdapterModules& modules,
+/// belongs to another part. A text encoder is the one that `source` names.
+std::optional<size_t> index_in_part(const AdapterSource& source, const std::string& name, const AdapterModules& modules,
                                     const models::ModelShape& shape);
 
 /// Returns the shape that a base of `shape` has with the adapters. It differs if the head of the base is its embedding,

@@ -48,11 +48,11 @@ AdapterWeights weights_of(const checkpoint::PeftFolder& folder, double scale, co
 }
 
 /// Returns those of the layers that a part of the model has, the part of `shape`.
-AdapterWeights of_part(AdapterWeights adapters, const models::ModelShape& shape) {
+AdapterWeights of_part(const AdapterSource& source, AdapterWeights adapters, const models::ModelShape& shape) {
   const AdapterModules modules(shape);
   AdapterWeights own;
   for (AdapterLayer& layer : adapters.layers) {
-    const std::optional<size_t> found = index_in_part(layer.module.name, modules, shape);
+    const std::optional<size_t> found = index_in_part(source, layer.module.name, modules, shape);
     if (!found) continue;
     const LinearModule& module = modules.linear()[*found];
     const int64_t rank = layer.a.size(0);
@@ -70,7 +70,7 @@ AdapterWeights of_part(AdapterWeights adapters, const models::ModelShape& shape)
 AdapterWeights weights_of(const AdapterSource& source, std::map<std::string, at::Tensor> stored,
                           const models::ModelShape& shape) {
   if (const models::ModelShape whole = shape_in_training(source, shape); !(whole == shape))
-    return of_part(weights_of(source, std::move(stored), whole), shape);
+    return of_part(source, weights_of(source, std::move(stored), whole), shape);
   AdapterWeights adapters;
   const AdapterModules modules(shape);
   const auto take = [&](const LinearModule& module, char matrix, std::vector<int64_t> sizes) {

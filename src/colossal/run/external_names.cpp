@@ -24,11 +24,18 @@ checkpoint::ExternalNames diffusers_names(const models::ModelShape& shape, std::
   const models::Diffusers& folder = shape.architecture->diffusers;
   std::vector<std::string> ignored = folder.ignored_names();
   std::vector<checkpoint::PartBeside> beside;
-  if (const auto text = shape.part<models::OwnTextEncoder>().shape) {
+  const auto texts = shape.part<models::OwnTextEncoder>();
+  for (const auto& text : {texts.shape, texts.second}) {
+    if (!text) continue;
     const models::HuggingFace& of_text = text->architecture->hugging_face;
-    beside.push_back({kTextEncoderPart, of_text.prefix});
-    for (const std::string& name : of_text.ignored_names()) ignored.push_back(models::kOfTextEncoder + name);
+    const std::string part = text == texts.shape ? kTextEncoderPart : kSecondTextEncoderPart;
+    beside.push_back({part, of_text.prefix});
+    for (const std::string& name : of_text.ignored_names()) ignored.push_back(concat(part, ".", name));
   }
+  if (texts.second)  // the last block of the first is not read
+    for (const std::string& name :
+         {concat("encoder.layers.", texts.shape->layers, ".*"), std::string("final_layer_norm.*")})
+      for (const char* word : {"text_model.", ""}) ignored.push_back(concat(models::kOfTextEncoder, word, name));
   return {.names = folder.names(shape),
           .ignored = std::move(ignored),
           .may_lack = std::move(may_lack),

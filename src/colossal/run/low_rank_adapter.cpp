@@ -19,13 +19,18 @@
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/frozen_base.h"
+#include "colossal/run/module_names.h"
 
 namespace colossal::run {
 namespace {
 
-/// Targets of models that draw, if a config names none: those of diffusers' scripts.
-const std::vector<std::string> kAttentionTargets{"to_q", "to_k", "to_v", "to_out.0"},
-    kTextTargets{"q_proj", "k_proj", "v_proj", "out_proj"};
+/// Targets of models that draw, if a config names none: the projections of attention, as in diffusers' scripts. The
+/// rows are those of folders of diffusers, of STDiT, and of models whose folders join matrices (Open-Sora 2).
+const std::vector<std::string> kAttentionTargets[] = {
+    {"to_q", "to_k", "to_v", "to_out.0"},
+    {"attn.qkv", "attn.proj", "q_linear", "kv_linear", "cross_attn.proj"},
+    {"attention.qkv", "attention.out"}};
+const std::vector<std::string> kTextTargets{"q_proj", "k_proj", "v_proj", "out_proj"};
 
 void check_trains(const LowRankKeys& keys, const LinearModule& module) {
   require(!module.only_merged, "adapter", "adapters of patches and of outputs can be merged, but not trained: got ",
@@ -50,16 +55,28 @@ void check_text_targets(const LowRankKeys& keys, const AdapterModules& modules, 
           "adapter.text_encoder needs adapter.kind = \"lora\" and no adapter.trained: got kind ", keys.kind, " and ",
           keys.trained.size(), " trained modules");
   require(std::any_of(selected.begin(), selected.end(),
-                      [&](size_t i) { return modules.linear()[i].name.starts_with(models::kOfTextEncoder); }),
+                      [&](size_t i) { return models::text_encoder_of_name(modules.linear()[i].name) >= 0; }),
           "adapter", "adapter.targets must name layers of the text encoder with adapter.text_encoder: got ",
           join(keys.targets), "; add ", join(kTextTargets));
+}
+
+/// Returns the first targets that the model has.
+std::vector<std::string> attention_targets(const models::ModelShape& shape) {
+  const AdapterModules modules(shape);
+  const auto is_there = [&](const std::string& target) {
+    return std::any_of(modules.linear().begin(), modules.linear().end(),
+                       [&](const LinearModule& module) { return names_module(target, module.name); });
+  };
+  for (const std::vector<std::string>& targets : kAttentionTargets)
+    if (std::all_of(targets.begin(), targets.end(), is_there)) return targets;
+  return kAttentionTargets[0];
 }
 
 /// Returns the keys with the default targets of the model.
 LowRankKeys with_targets(const Config& config, LowRankKeys keys, const models::ModelShape& shape) {
   const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
   if (draws && keys.from.empty() && !config.tables.values().contains("adapter.targets")) {
-    keys.targets = kAttentionTargets;
+    keys.targets = keys.is_low_rank() ? attention_targets(shape) : kAttentionTargets[0];
     if (keys.text_encoder) keys.targets.insert(keys.targets.end(), kTextTargets.begin(), kTextTargets.end());
   }
   return keys;

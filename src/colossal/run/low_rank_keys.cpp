@@ -42,9 +42,10 @@ void LowRankKeys::fields(Fields& f) {
       "targets", targets,
       "modules of the Hugging Face folder that have adapters: names (q_proj), names with a path, patterns with `*`, "
       "all-linear (every linear layer inside the blocks, without experts) or experts (every expert); default of models "
-      "that draw: to_q, to_k, to_v, to_out.0, of their text encoder q_proj, k_proj, v_proj, out_proj. Of "
-      "textual-inversion: the words that are learned, each "
-      "with the word it starts from: \"<cat>=cat\"");
+      "that draw: the projections of attention (to_q, to_k, to_v, to_out.0 in folders of diffusers), of their text "
+      "encoder q_proj, k_proj, v_proj, out_proj. Of textual-inversion: the words that are learned, each with the word "
+      "it "
+      "starts from: \"<cat>=cat\"");
   f.flag("text_encoder", text_encoder,
          "models of captions: `targets` are also those of the text encoder, whose states are then not stored; needs "
          "model.from = a pipeline");

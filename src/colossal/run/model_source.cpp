@@ -363,15 +363,21 @@ ModelSource base_of(const ModelSource& run) {
 
 std::string checksum_of_base(const std::string& from, const models::ModelShape& shape, const Program& program) {
   const std::string own = checksum_of(find_source(from, program));
-  if (models::text_encoder_blocks(shape) == 0) return own;
-  return concat(own, ",", checksum_of({.path = read_pipeline(from).at(kTextEncoderPart).folder}));
+  const auto texts = shape.part<models::OwnTextEncoder>();
+  if (!texts.shape) return own;
+  const PipelineFolder pipeline = read_pipeline(from);
+  const auto of_part = [&](const char* part) { return checksum_of({.path = pipeline.at(part).folder}); };
+  const std::string first = concat(own, ",", of_part(kTextEncoderPart));
+  return texts.second ? concat(first, ",", of_part(kSecondTextEncoderPart)) : first;
 }
 
 void check_same_base(const AdapterSource& adapters, const ModelSource& base) {
   const std::string all = base_checksum_of(adapters);
-  const size_t end = std::min(all.find(','), all.size());
   const bool is_text_encoder = base.shape.part<models::TextEncoderSizes>().features > 0;
-  const std::string trained_on = is_text_encoder ? all.substr(std::min(end + 1, all.size())) : all.substr(0, end);
+  size_t begin = 0;  // of the part of `base` in the checksums, which commas divide
+  for (int64_t skipped = is_text_encoder ? std::max<int64_t>(adapters.text_encoder, 0) + 1 : 0; skipped > 0; --skipped)
+    begin = std::min(all.find(',', begin), all.size() - 1) + 1;
+  const std::string trained_on = all.substr(begin, all.find(',', begin) - begin);
   require(trained_on.empty() || trained_on == checksum_of(base), "run", "the adapters of ", adapters.path,
           " must be put onto the base on which they were trained: got other weights in ", base.path,
           "; name that base");

@@ -88,7 +88,7 @@ ModelSource base_of(const ModelSource& run);
 /// Key in the progress of checkpoints that have adapters alone: checksum_of_base().
 inline constexpr char kBaseChecksum[] = "base";
 
-/// Returns checksum_of() model.from = `from`. For a model of `shape` with its text encoder within it, that of the
+/// Returns checksum_of() model.from = `from`. For a model of `shape` with its text encoders within it, that of each
 /// encoder of the pipeline follows, behind a comma. Time and errors: those of checksum_of().
 std::string checksum_of_base(const std::string& from, const models::ModelShape& shape, const Program& program);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -25,15 +26,20 @@ using checkpoint::PeftLayer;
 
 constexpr const char *kTextPart = models::kOfTextEncoder, *kTextModel = "text_model.";
 
-/// Kohya's prefix of the first of several text encoders.
-constexpr const char* kKohyaFirstText = "lora_te1_";
+/// The prefixes of the text encoders of a pipeline: in diffusers, and in the programs of kohya.
+constexpr const char* kOfEncoders[][2] = {
+    {kTextPart, checkpoint::kKohyaFirstText}, {"text_encoder_2.", "lora_te2_"}, {"text_encoder_3.", "lora_te3_"}};
 
-/// Returns true for a layer of a text encoder, the first one or a further one.
-bool is_text(const std::string& name) {
-  const std::vector<const char*> prefixes{kTextPart,       "text_encoder_2.", "text_encoder_3.", checkpoint::kKohyaText,
-                                          kKohyaFirstText, "lora_te2_",       "lora_te3_"};
-  return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* prefix) { return name.starts_with(prefix); });
+/// Returns the number of the text encoder to which a layer belongs; -1 = to none.
+int64_t encoder_of(const std::string& name) {
+  if (name.starts_with(checkpoint::kKohyaText)) return 0;
+  for (size_t i = 0; i < std::size(kOfEncoders); ++i)
+    for (const char* prefix : kOfEncoders[i])
+      if (name.starts_with(prefix)) return static_cast<int64_t>(i);
+  return -1;
 }
+
+bool is_text(const std::string& name) { return encoder_of(name) >= 0; }
 
 std::string with_underscores(std::string name) {
   std::replace(name.begin(), name.end(), '.', '_');
@@ -80,19 +86,20 @@ ModulePieces modules_by_name(const AdapterModules& modules, const models::ModelS
   const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
   for (size_t i = 0; i < modules.linear().size(); ++i) {
     std::string module = modules.linear()[i].name;
-    const bool is_within = module.starts_with(kTextPart);  // a denoiser
-    if (is_within) module.erase(0, std::string(kTextPart).size());
-    if (draws && !is_within) {
+    const int64_t within = models::text_encoder_of_name(module);  // a denoiser
+    if (within >= 0) module.erase(0, models::names_of_text_encoder(within).size());
+    if (draws && within < 0) {
       for (const std::string& name : {module, concat(shape.architecture->diffusers.part, ".", module),
                                       checkpoint::kKohyaModel + with_underscores(module)})
         names[name] = {{i}};
       continue;
     }
-    for (const std::string& name : {kTextPart + module, checkpoint::kKohyaText + with_underscores(module),
-                                    kKohyaFirstText + with_underscores(module)})
-      names[name] = {{i}};
+    const char* const* prefixes = kOfEncoders[std::max<int64_t>(within, 0)];
+    std::vector<std::string> own{prefixes[0] + module, prefixes[1] + with_underscores(module)};
+    if (within <= 0) own.push_back(checkpoint::kKohyaText + with_underscores(module));
     // folders of some versions lack this word
-    if (module.starts_with(kTextModel)) names[kTextPart + module.substr(std::string(kTextModel).size())] = {{i}};
+    if (module.starts_with(kTextModel)) own.push_back(prefixes[0] + module.substr(std::string(kTextModel).size()));
+    for (const std::string& name : own) names[name] = {{i}};
   }
   if (draws) add_makers_names(modules, names);
   return names;
@@ -115,9 +122,24 @@ PeftLayer fitted(PeftLayer layer, const std::string& name, const LinearModule& m
 
 }  // namespace
 
-bool has_text_adapters(const checkpoint::PeftFolder& folder) {
-  return folder.is_of_pipeline() && std::any_of(folder.layers().begin(), folder.layers().end(),
-                                                [](const auto& one) { return is_text(one.first); });
+bool has_text_adapters(const checkpoint::PeftFolder& folder, int64_t encoder) {
+  const auto fits = [encoder](const auto& one) {
+    return encoder < 0 ? is_text(one.first) : encoder_of(one.first) == encoder;
+  };
+  return folder.is_of_pipeline() && std::any_of(folder.layers().begin(), folder.layers().end(), fits);
+}
+
+checkpoint::PeftFolder adapters_of_encoder(const checkpoint::PeftFolder& folder, int64_t encoder) {
+  std::map<std::string, PeftLayer> layers;
+  for (const auto& [name, layer] : folder.layers()) {
+    if (encoder_of(name) != encoder) continue;
+    std::string first = name;
+    for (size_t form = 0; form < std::size(kOfEncoders[0]); ++form)
+      if (const std::string own = kOfEncoders[encoder][form]; name.starts_with(own))
+        first = kOfEncoders[0][form] + name.substr(own.size());
+    layers.emplace(first, layer);
+  }
+  return checkpoint::PeftFolder::of_pipeline(folder.config(), std::move(layers));
 }
 
 std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder, const AdapterModules& modules,

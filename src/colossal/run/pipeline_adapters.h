@@ -4,6 +4,7 @@
 //   const auto found = run::adapters_of_part(*source.peft, modules, shape);
 //   modules.linear()[found.front().module].name;      // "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "colossal/checkpoint/peft/folder.h"
@@ -22,7 +23,10 @@ namespace colossal::run {
 std::vector<FolderAdapter> adapters_of_part(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
                                             const models::ModelShape& shape);
 
-/// Returns true if the folder has adapters of a text encoder.
-bool has_text_adapters(const checkpoint::PeftFolder& folder);
+/// Returns true if the folder has adapters of a text encoder. `encoder`: its number, from 0; -1 = any.
+bool has_text_adapters(const checkpoint::PeftFolder& folder, int64_t encoder = -1);
+
+/// Returns the adapters of a pipeline's text encoder of that number, under the names of the first one.
+checkpoint::PeftFolder adapters_of_encoder(const checkpoint::PeftFolder& folder, int64_t encoder);
 
 }  // namespace colossal::run

@@ -99,6 +99,7 @@ struct Opened {
 AdapterSource open_choice(const AdapterChoice& choice, const ModelSource& about, const Loading& loading, bool is_first,
                           std::vector<std::string>& notices) {
   AdapterSource source = open_adapters(choice.folder);
+  if (choice.text_encoder >= 0) source = text_adapters_of(std::move(source), choice.text_encoder);
   source.scale = choice.scale;
   source.uses_average = loading.uses_average;
   add_notice_of_average(source.checkpoint, loading, notices);

@@ -49,8 +49,8 @@ void Trainer::import_weights(bool resumed) {
 void Trainer::import_further(const run::ResolvedFurther& further) {
   const std::vector<std::string> may_lack =
       further.source.has_new_head ? run::head_that_may_lack(further.source.shape) : std::vector<std::string>();
-  const std::vector<std::string> lacking =
-      import_model(further.source, further.model.name, [](const std::string&) { return true; }, may_lack);
+  const std::vector<std::string> lacking = import_model(
+      further.source, further.model.name, [](const std::string&) { return true; }, may_lack);
   if (!lacking.empty() && is_first())
     options_.notices.push_back(concat(further.source.path, " holds no ", lacking.front(), ": that head starts at 0"));
 }
@@ -146,17 +146,21 @@ void Trainer::import_words() {
   const auto* objective = dynamic_cast<const run::DiffusionObjective*>(&engine_->objective());
   if (models::learned_rows(shape) == 0 || objective == nullptr) return;
   const run::PipelineSource& pipeline = objective->pipeline();
-  const run::CaptionSource& source = pipeline.captions.front();
-  const auto busy = world_.busy("reading " + source.encoder);
-  at::Tensor rows;
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    comm::PartOfWorld alone(world_, world_.size());
-    comm::Mesh mesh(alone, {});
-    const run::SavedModel encoder = run::load_model(source.encoder, mesh, {}, at::kCPU, {.tokenizer = "none"});
-    rows = run::first_rows(run::with_vectors(config_, run::adapter_keys(config_)),
-                           run::captions_for(source, pipeline.sizes.captions.front(), encoder.model->model().shape),
-                           encoder.model->parameters().at("embedding.weight").value.detach());
-  });
+  const auto encoders = static_cast<int64_t>(pipeline.captions.size());
+  std::vector<at::Tensor> rows;
+  for (int64_t i = 0; i < encoders; ++i) {
+    const run::CaptionSource& source = pipeline.captions[static_cast<size_t>(i)];
+    const auto busy = world_.busy("reading " + source.encoder);
+    comm::agree(all_ranks(), at::kCPU, [&] {
+      comm::PartOfWorld alone(world_, world_.size());
+      comm::Mesh mesh(alone, {});
+      const run::SavedModel encoder = run::load_model(source.encoder, mesh, {}, at::kCPU, {.tokenizer = "none"});
+      rows.push_back(run::first_rows(
+          run::with_vectors(config_, run::adapter_keys(config_)),
+          run::captions_for(source, pipeline.sizes.captions[static_cast<size_t>(i)], encoder.model->model().shape),
+          encoder.model->parameters().at("embedding.weight").value.detach(), i, encoders));
+    });
+  }
   run::fill_words(rows, shape, engine_->parameters(), weights_of(""), engine_->mesh());
   engine_->weights_loaded();
 }

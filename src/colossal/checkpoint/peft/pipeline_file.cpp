@@ -236,14 +236,20 @@ at::Tensor as_pointwise(const PeftLayer& layer) {
   return layer.a.dim() == 4 ? layer.b.unsqueeze(-1).unsqueeze(-1) : layer.b;
 }
 
-/// Adds the tensors of a part.
-void add_tensors(const std::string& part, const PipelineLayers& own, bool is_kohya,
+/// Returns kohya's prefix of a part. Of several text encoders the first one has a number, too.
+std::string kohya_prefix(const std::string& part, bool has_second) {
+  if (part == kSecondTextEncoderPart) return kKohyaSecondText;
+  if (part == kTextEncoderPart) return has_second ? kKohyaFirstText : kKohyaText;
+  return kKohyaModel;
+}
+
+/// Adds the tensors of a part. `prefix`: what names begin with.
+void add_tensors(const std::string& prefix, const PipelineLayers& own, bool is_kohya,
                  std::map<std::string, at::Tensor>& tensors) {
   require(!is_kohya || !own.config.magnitudes, "export",
           "adapters of kohya's form must have no magnitudes: got adapter.kind = \"dora\"; leave out --adapter-form");
-  const char* const prefix = part == kTextEncoderPart ? kKohyaText : kKohyaModel;
   for (const auto& [name, layer] : own.layers) {
-    const std::string whole = is_kohya ? prefix + with_underscores(name) : concat(part, ".", name);
+    const std::string whole = prefix + (is_kohya ? with_underscores(name) : name);
     tensors[concat(whole, is_kohya ? ".lora_down.weight" : ".lora_A.weight")] = layer.a.contiguous();
     tensors[concat(whole, is_kohya ? ".lora_up.weight" : ".lora_B.weight")] = as_pointwise(layer).contiguous();
     if (layer.magnitude.defined()) tensors[concat(whole, ".lora_magnitude_vector")] = layer.magnitude;
@@ -262,7 +268,8 @@ void write_pipeline_file(const std::string& folder, const std::map<std::string, 
   std::map<std::string, at::Tensor> tensors;
   nlohmann::json header = nlohmann::json::object();
   for (const auto& [part, own] : parts) {
-    add_tensors(part, own, is_kohya, tensors);
+    add_tensors(is_kohya ? kohya_prefix(part, parts.contains(kSecondTextEncoderPart)) : part + ".", own, is_kohya,
+                tensors);
     add_to_header(part, own, header);
   }
   std::map<std::string, std::string> metadata{{"format", "pt"}};

@@ -29,8 +29,9 @@ namespace colossal::checkpoint {
 
 /// Name of the file in a folder that diffusers writes.
 inline constexpr char kPipelineFile[] = "pytorch_lora_weights.safetensors";
-/// Prefixes of kohya's names for the layers of the model that draws and of the text encoder.
-inline constexpr char kKohyaModel[] = "lora_unet_", kKohyaText[] = "lora_te_";
+/// Prefixes of kohya's names for the layers of the model that draws and of the text encoder, or of two.
+inline constexpr char kKohyaModel[] = "lora_unet_", kKohyaText[] = "lora_te_", kKohyaFirstText[] = "lora_te1_",
+                      kKohyaSecondText[] = "lora_te2_";
 
 /// Returns the file of adapters at `path`, which is a .safetensors file, or a folder with kPipelineFile or with one
 /// .safetensors file; "" = there is none.
@@ -57,7 +58,8 @@ struct PipelineLayers {
   std::map<std::string, PeftLayer> layers{};
 };
 
-/// Writes adapters of parts of a pipeline ("unet", "text_encoder") into `folder`, which must exist, as kPipelineFile.
+/// Writes adapters of parts of a pipeline ("unet", "text_encoder", "text_encoder_2") into `folder`, which must exist, as
+/// kPipelineFile.
 /// Errors ("file"): it cannot be written. ("export"): magnitudes in kohya's form, which has them otherwise.
 void write_pipeline_file(const std::string& folder, const std::map<std::string, PipelineLayers>& parts,
                          PipelineForm form);

@@ -36,35 +36,46 @@ Embed::OfOne with_learned(const ModelShape& s, const ClipTextPlace& place, const
   const std::string name = place.outside + "learned";
   const std::shared_ptr<nn::Embedding> words = layers.positions(name, learned_rows(s), s.hidden, 0);
   words->weight().is_added = true;
-  return [=, first = s.vocabulary, part = layers.field_part()](const tensor::Batch& batch,
-                                                               const nn::ForwardContext& step) {
-    const at::Tensor& ids = batch.at("ids");
+  return [=, first = s.vocabulary, field = place.ids, part = layers.field_part()](const tensor::Batch& batch,
+                                                                                  const nn::ForwardContext& step) {
+    const at::Tensor& ids = batch.at(field);
     const at::Tensor own = words->forward((ids - first).clamp_min(0), step),
                      others = tokens->forward(ids.clamp_max(first - 1), step);
     // at::where() cannot run on sizes alone.
-    const at::Tensor is_word = part(batch.field("ids"), step).ge(first).unsqueeze(-1).to(own.scalar_type());
+    const at::Tensor is_word = part(batch.field(field), step).ge(first).unsqueeze(-1).to(own.scalar_type());
     return own * is_word + others * (1 - is_word) + positions->forward(step.positions, step);
   };
 }
 
 }  // namespace
 
-ClipTextParts make_clip_text(const ModelShape& s, const ClipTextPlace& place, nn::Layers& layers) {
-  ClipTextParts parts;
+Embed::OfOne make_clip_text_embedding(const ModelShape& s, const ClipTextPlace& place, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> tokens =
       layers.embedding(place.outside + "embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> positions =
       layers.positions(place.outside + "positions", s.positions, s.hidden, kDeviation / 2);
-  parts.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
-    return tokens->forward(batch.at("ids"), step) + positions->forward(step.positions, step);
+  if (learned_rows(s) > 0) return with_learned(s, place, tokens, positions, layers);
+  return [=, field = place.ids](const tensor::Batch& batch, const nn::ForwardContext& step) {
+    return tokens->forward(batch.at(field), step) + positions->forward(step.positions, step);
   };
-  if (learned_rows(s) > 0) parts.embed = with_learned(s, place, tokens, positions, layers);
+}
+
+ClipTextParts make_clip_text_blocks(const ModelShape& s, const ClipTextPlace& place, nn::Layers& layers) {
+  ClipTextParts parts;
   const BlockVariant variant{.activation = ops::activation(s.own.as<ClipTextSizes>().activation).plain};
   Mixtures none;
   for (int64_t i = 0; i < s.layers; ++i)
     parts.blocks.push_back(make_transformer_block(concat("blocks.", place.first_block + i), s, variant, layers, none));
+  if (place.norm.empty()) return parts;
   std::shared_ptr<nn::Norm> norm = layers.layer_norm(place.norm, s.hidden, {s.norm_epsilon});
   parts.norm = [norm](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
+  return parts;
+}
+
+ClipTextParts make_clip_text(const ModelShape& s, const ClipTextPlace& place, nn::Layers& layers) {
+  const Embed::OfOne embed = make_clip_text_embedding(s, place, layers);
+  ClipTextParts parts = make_clip_text_blocks(s, place, layers);
+  parts.embed = embed;
   return parts;
 }
 

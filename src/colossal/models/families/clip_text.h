@@ -31,15 +31,21 @@ struct ClipTextSizes {
 struct ClipTextPlace {
   std::string outside{};      ///< prefix of `embedding` and `positions`
   int64_t first_block = 0;    ///< number of the model's block that is the encoder's first
-  std::string norm = "norm";  ///< name of the last norm
+  std::string norm = "norm";  ///< name of the last norm; empty = there is none
+  std::string ids = "ids";    ///< field that the embedding reads
 };
 
 /// The parts of a text encoder without its projection. Each reads and writes the hidden state [B, T, hidden].
 struct ClipTextParts {
-  Embed::OfOne embed;  ///< reads the field `ids` [B, T] and the positions of the step
+  Embed::OfOne embed;  ///< reads the field ClipTextPlace::ids [B, T] and the positions of the step
   std::vector<Block::OfOne> blocks;
   Block::OfOne norm;
 };
+
+/// Makes ClipTextParts::embed, of which the parameters are outside of blocks.
+Embed::OfOne make_clip_text_embedding(const ModelShape& shape, const ClipTextPlace& place, nn::Layers& layers);
+/// Makes the blocks, and the norm if it has a name.
+ClipTextParts make_clip_text_blocks(const ModelShape& shape, const ClipTextPlace& place, nn::Layers& layers);
 
 /// Makes the parts of a text encoder of `shape`, a clip_text. In a larger model its caller lets them write a state of
 /// that model: the encoder is its first blocks, and the last of these applies the norm, which has the name of its

@@ -143,8 +143,33 @@ class End {
   std::unique_ptr<nn::Outputs> outputs_;
 };
 
-/// `first`: number of the block that is the first part.
-std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& parts, int64_t first) {
+/// The states of captions within a model: of the fields of ids, and of the features of its encoders.
+State text_within_state(const char* name, const char* ids, std::function<int64_t(int64_t block)> features) {
+  using tensor::Dim;
+  return {.name = name,
+          .dims = {Dim::Row, Dim::Other, Dim::Feature},
+          .sizes = [=](const nn::ForwardContext& step, int64_t block) -> std::vector<int64_t> {
+            return {step.batch->rows(), step.batch->at(ids).size(1), features(block)};
+          }};
+}
+
+/// Returns the state of captions: a field, or what the encoders within the model pass on. `first`: number of the block
+/// that is the first part.
+State text_state(const UnetSizes& own, const OwnTextEncoder& texts, int64_t first) {
+  using tensor::Dim;
+  if (first == 0)
+    return {.name = "text",
+            .dims = {Dim::Row, Dim::Other, Dim::Feature},
+            .sizes = [](const nn::ForwardContext& step, int64_t) { return step.batch->at("text").sizes().vec(); },
+            .has_gradient = false};
+  const int64_t alone = texts.second ? texts.shape->hidden : own.text;
+  return text_within_state("text", "ids",
+                           [=, joined = own.text](int64_t block) { return block + 1 < first ? alone : joined; });
+}
+
+/// `first`: as of text_state().
+std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& parts, const OwnTextEncoder& texts,
+                             int64_t first) {
   using tensor::Dim;
   using Sizes = std::vector<int64_t>;
   const auto of_part = [parts, first](int64_t block) {
@@ -158,13 +183,7 @@ std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& 
        .sizes = [features = unet_condition_features(own)](const nn::ForwardContext& step, int64_t) -> Sizes {
          return {step.batch->rows(), features};
        }});
-  states.push_back({.name = "text",
-                    .dims = {Dim::Row, Dim::Other, Dim::Feature},
-                    .sizes = [features = own.text, first](const nn::ForwardContext& step, int64_t) -> Sizes {
-                      if (first == 0) return step.batch->at("text").sizes().vec();
-                      return {step.batch->rows(), step.batch->at("ids").size(1), features};
-                    },
-                    .has_gradient = first > 0});  // else it is a field
+  states.push_back(text_state(own, texts, first));
   const auto add_skip = [&](int64_t features, int64_t level) {
     states.push_back(unet_pixels_state(concat("skip.", states.size() - kUnetSkips),
                                        [=](int64_t) { return std::pair(features, level); }));
@@ -174,6 +193,9 @@ std::vector<State> states_of(const UnetSizes& own, const std::vector<UnetPart>& 
     if (part.writes >= kUnetSkips && part.writes != part.inside) add_skip(part.out, part.level);
   const auto is_in_layers = [](const UnetPart& part) { return part.layers > 1; };
   if (std::any_of(parts.begin(), parts.end(), is_in_layers)) states.push_back(unet_pixels_state("inside", of_part));
+  if (texts.second)
+    states.push_back(
+        text_within_state("text_2", "ids_2", [features = texts.second->hidden](int64_t) { return features; }));
   return states;
 }
 
@@ -190,17 +212,32 @@ Embed make_embed(const ModelShape& s, Model& model, const std::shared_ptr<const 
   const auto own = s.own.as<UnetSizes>();
   const std::shared_ptr<nn::PictureEmbedding> conv =
       layers.picture_embedding("pictures", own.channels, own.features.front(), 3, of_inputs(own.channels * 3 * 3));
-  const auto conditioning = std::make_shared<const UnetConditioning>(own, "", layers);
-  const auto encoder = s.part<OwnTextEncoder>().shape;
-  const Embed::OfOne text = encoder ? add_text_encoder(*encoder, kUnetText, model, layers) : field_of_text(layers);
+  const auto encoders = s.part<OwnTextEncoder>();
+  UnetSizes told = own;
+  if (encoders.second) told.pooled = 0;  // it is added after the encoders
+  const auto conditioning = std::make_shared<const UnetConditioning>(told, "", layers);
+  const int second = static_cast<int>(model.states.size()) - 1;
+  EmbeddedTexts texts;
+  if (encoders.second) {
+    const auto of_pooled = [&](int64_t block) -> PooledText {
+      return [more = std::make_shared<const UnetTextCondition>(own, concat("blocks.", block, "."), layers)](
+                 const at::Tensor& pooled, const nn::ForwardContext& step) { return more->forward(pooled, step); };
+    };
+    texts = add_text_encoders(encoders, {kUnetText, second, kUnetCondition}, model, layers, of_pooled);
+  }
+  const Embed::OfOne text = encoders.second  ? texts.first
+                            : encoders.shape ? add_text_encoder(*encoders.shape, kUnetText, model, layers)
+                                             : field_of_text(layers);
   const auto embed = [=, part = layers.field_part()](States& states, const tensor::Batch& batch,
                                                      const nn::ForwardContext& step) {
+    if (texts.second) states[second] = texts.second(batch, step);
     states[kUnetSkips] = conv->forward(part(batch.field("noised"), step), ops::Window::same(3));
     states[kUnetCondition] = conditioning->forward(batch, step);
     states[kUnetText] = text(batch, step);
     if (control) control->embed(states, batch, step);
   };
   std::vector<int> writes{kUnetSkips, kUnetCondition, kUnetText};
+  if (texts.second) writes.push_back(second);
   for (const int state : control ? control->embedded() : std::vector<int>()) writes.push_back(state);
   return Embed(writes, embed);
 }
@@ -225,10 +262,11 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const std::vector<UnetPart> parts = unet_parts(own);
   const int64_t first = text_encoder_blocks(s);
   Model model;
+  const auto texts = s.part<OwnTextEncoder>();
   model.fields = {"noised", "times", first > 0 ? "ids" : "text"};
-  if (own.pooled > 0) model.fields.insert(model.fields.end(), {"pooled", "sizes"});
+  if (own.pooled > 0) model.fields.insert(model.fields.end(), {texts.second ? "ids_2" : "pooled", "sizes"});
   if (has_control(s)) model.fields.emplace_back(kControl);
-  model.states = states_of(own, parts, first);
+  model.states = states_of(own, parts, texts, first);
   std::shared_ptr<const UnetControl> control;
   if (has_control(s)) control = std::make_shared<const UnetControl>(s, parts, model.states, layers);
   model.embed = make_embed(s, model, control, layers);

@@ -39,6 +39,9 @@ namespace {
 
 constexpr int64_t kMaxThreads = 4;  // that noise latents, which are there already
 
+/// Returns true for a model that reads the two text encoders of SDXL.
+bool is_xl(const PipelineSource& pipeline) { return pipeline.sizes.sizes > 0 && pipeline.captions.size() == 2; }
+
 /// Returns the tokens of a caption for each text encoder.
 std::vector<int64_t> tokens_of(const models::DenoiserSizes& sizes) {
   std::vector<int64_t> tokens;
@@ -83,7 +86,7 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .tokens = sizes.text_tokens,
               .masks_text = sizes.masks_text,
               .noises_given = sizes.noises_given,
-              .pooled = sizes.pooled,
+              .pooled = trains_text_encoder_ ? 0 : sizes.pooled,  // else the model computes it
               .id_tokens = tokens_of(sizes),
               .shift = sizes.shift,
               .factor = pipeline_.factor,
@@ -120,13 +123,14 @@ void DiffusionObjective::check_control() const {
 void DiffusionObjective::take_words(const LowRankKeys& keys) {
   require(pipeline_.reads_text(), "adapter",
           "adapter.kind = \"textual-inversion\" needs a model that draws what captions say: got one of classes");
-  require(pipeline_.captions.size() == 1, "adapter",
-          "adapter.kind = \"textual-inversion\" needs a model that reads one text encoder: got ",
+  require(pipeline_.captions.size() == 1 || is_xl(pipeline_), "adapter",
+          "adapter.kind = \"textual-inversion\" needs a model that reads one text encoder, or SDXL: got one with ",
           pipeline_.captions.size(), "; name another model, or set adapter.kind = \"lora\"");
   const std::vector<LearnedWord> words = words_of(keys);
-  CaptionSource& source = pipeline_.captions.front();
-  source.words = caption_words(words, keys.rank);
-  source.first_word = find_source(source.encoder, built_in()).shape.vocabulary;
+  for (CaptionSource& source : pipeline_.captions) {
+    source.words = caption_words(words, keys.rank);
+    source.first_word = find_source(source.encoder, built_in()).shape.vocabulary;
+  }
   word_rows_ = keys.rank * static_cast<int64_t>(words.size());
 }
 
@@ -153,12 +157,17 @@ models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) cons
     return models::with_control(std::move(shape), std::move(control));
   }
   if (!trains_text_encoder_ || !pipeline_.reads_text()) return shape;
-  require(pipeline_.captions.size() == 1 && pipeline_.sizes.pooled == 0, "adapter",
-          "adapter.text_encoder needs a model that reads the states of one text encoder: got ",
+  require((pipeline_.captions.size() == 1 && pipeline_.sizes.pooled == 0) || is_xl(pipeline_), "adapter",
+          "adapter.text_encoder needs a model that reads the states of one text encoder, or SDXL: got one with ",
           pipeline_.captions.size(), "; leave it out, and only the model that draws learns");
-  models::ModelShape text = find_source(pipeline_.captions.front().encoder, built_in()).shape;
-  if (word_rows_ > 0) text = models::with_learned_words(std::move(text), word_rows_);
-  return models::with_text_encoder(std::move(shape), text);
+  const auto text_of = [this](const CaptionSource& source) {
+    models::ModelShape text = find_source(source.encoder, built_in()).shape;
+    return word_rows_ > 0 ? models::with_learned_words(std::move(text), word_rows_) : text;
+  };
+  models::ModelShape first = text_of(pipeline_.captions.front());
+  if (!is_xl(pipeline_)) return models::with_text_encoder(std::move(shape), first);
+  return models::with_text_encoders(std::move(shape), std::move(first), text_of(pipeline_.captions.back()),
+                                    pipeline_.zeros_for_empty);
 }
 
 OpenedData DiffusionObjective::open(const DataRequest& request) const {
