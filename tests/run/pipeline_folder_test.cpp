@@ -1,12 +1,14 @@
 // Folders of pipelines: their parts, what is left out, what is refused, and the index that is written.
 #include "colossal/run/objectives/diffusion/pipeline_folder.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "colossal/base/json.h"
+#include "colossal/checkpoint/safetensors.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
 
@@ -60,6 +62,25 @@ TEST_F(PipelineFolders, HaveTheirPartsAndNoticesOfThoseThatAreNotRead) {
   EXPECT_EQ(pipeline.at("vae").folder, folder_ / "vae");
   EXPECT_THAT(pipeline.notices,
               ElementsAre(HasSubstr("feature_extractor is not read"), HasSubstr("safety_checker is not read")));
+}
+
+// A file of a UNet alone is a pipeline without the other parts.
+TEST_F(PipelineFolders, HaveTheClassOfAUnetAlone) {
+  const std::string file = folder_ / "unet.safetensors", unet = "model.diffusion_model.";
+  std::map<std::string, at::Tensor> tensors{
+      {unet + "input_blocks.0.0.weight", at::ones({32, 4, 3, 3})},
+      {unet + "input_blocks.1.0.in_layers.2.weight", at::ones({32, 32, 3, 3})},
+      {unet + "middle_block.1.proj_in.weight", at::ones({32, 32})},
+      {unet + "middle_block.1.transformer_blocks.0.attn2.to_k.weight", at::ones({32, 16})},
+      {unet + "out.2.weight", at::ones({4, 32, 3, 3})}};
+  checkpoint::write_safetensors(file, tensors);
+  EXPECT_EQ(read_pipeline(file).class_name, "StableDiffusionPipeline");
+  tensors[unet + "label_emb.0.0.weight"] = at::ones({128, 24});
+  checkpoint::write_safetensors(file, tensors);
+  const PipelineFolder pipeline = read_pipeline(file);
+  EXPECT_EQ(pipeline.class_name, "StableDiffusionXLPipeline");
+  EXPECT_TRUE(pipeline.zeros_for_empty);
+  EXPECT_THAT(names(pipeline), ElementsAre("unet", "scheduler"));
 }
 
 TEST_F(PipelineFolders, LackPartsThatAreNull) {

@@ -147,8 +147,9 @@ std::string class_of_file(const std::string& path) {
     for (const PipelineRow& row : pipeline_rows())
       if (of_model == row.denoiser) return row.class_name;
   }
-  const bool is_xl = checkpoint::has_ldm_part({path, models::caption_part_name(kTextEncoderPart, 1)});
-  const int64_t inputs = checkpoint::ldm_config({path, kUnetPart}).at("in_channels");
+  const json unet = checkpoint::ldm_config({path, kUnetPart});
+  const bool is_xl = unet.contains("addition_embed_type");
+  const int64_t inputs = unet.at("in_channels");
   const bool paints = inputs == 9;  // with a mask and the masked picture
   return concat("StableDiffusion", is_xl ? "XL" : "", paints ? "Inpaint" : "", "Pipeline");
 }
