@@ -31,8 +31,8 @@ std::string names_of_text_encoder(int64_t encoder);
 ///                   without a projection.
 ModelShape with_text_encoder(ModelShape denoiser, const ModelShape& text);
 
-/// Returns the shape of a denoiser of SDXL's form with both encoders. In place of `text` and `pooled` it reads the fields
-/// `ids` and `ids_2`. The last block of the first encoder is left out, because its states are not read.
+/// Returns the shape of a denoiser of SDXL's form with both encoders. It reads the fields `ids` and `ids_2` in place of
+/// `text` and `pooled`. The last block of the first encoder is left out, because its states are not read.
 /// `zeros_for_empty`: rows whose caption is empty read zeros. Layouts that split hidden features are refused.
 /// Errors ("model"): a denoiser that reads no two encoders, or other widths; other encoders than a clip_text without a
 ///                   projection and one with it.

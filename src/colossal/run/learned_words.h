@@ -1,7 +1,7 @@
 // Textual inversion (arXiv:2208.01618): words whose vectors a run learns, while all weights stay as they are, and the
 // files that have such vectors: `learned_embeds.safetensors` of diffusers, {word: [rows, features]}, and files of other
-// programs with one tensor `emb_params`, or for SDXL and Stable Diffusion 3 with `clip_l` and `clip_g`. Their word is the
-// name of the file.
+// programs with one tensor `emb_params`, or for SDXL and Stable Diffusion 3 with `clip_l` and `clip_g`. Their word is
+// the name of the file.
 //
 //   const std::vector<run::LearnedWord> words = run::read_words({"learned_embeds.safetensors", "moon.safetensors"});
 //   words.front().word, words.front().rows.sizes();                       // "<cat>", [1, 768]
@@ -49,9 +49,9 @@ LowRankKeys with_vectors(const Config& config, LowRankKeys keys);
 /// Returns the row of adapter.kind = kWordsKind: the vectors within a model alone train and are saved.
 AdapterKind words_kind();
 
-/// Reads the words of files, of folders and of runs. Errors ("adapter"): a file of Python objects (.pt, .bin), which can
-/// run code; no such file; tensors that are no vectors, all listed; other numbers of vectors for two encoders; a word
-/// that occurs twice.
+/// Reads the words of files, of folders and of runs. Errors ("adapter"): a file of Python objects (.pt, .bin), which
+/// can run code; no such file; tensors that are no vectors, all listed; other numbers of vectors for two encoders; a
+/// word that occurs twice.
 std::vector<LearnedWord> read_words(const std::vector<std::string>& paths);
 
 /// Returns the words as the text encoder of that number reads them, of a pipeline whose first `encoders` ones are of

@@ -58,8 +58,8 @@ struct PipelineLayers {
   std::map<std::string, PeftLayer> layers{};
 };
 
-/// Writes adapters of parts of a pipeline ("unet", "text_encoder", "text_encoder_2") into `folder`, which must exist, as
-/// kPipelineFile.
+/// Writes adapters of parts of a pipeline ("unet", "text_encoder", "text_encoder_2") into `folder`, which must exist,
+/// as kPipelineFile.
 /// Errors ("file"): it cannot be written. ("export"): magnitudes in kohya's form, which has them otherwise.
 void write_pipeline_file(const std::string& folder, const std::map<std::string, PipelineLayers>& parts,
                          PipelineForm form);
