@@ -30,6 +30,7 @@ Registry built_in() {
       .add(hunyuan_video_vae_architecture())
       .add(open_sora_vae_architecture())
       .add(clip_text_architecture())
+      .add(clip_vision_architecture())
       .add(bert_architecture())
       .add(t5_architecture());
   return registry;

@@ -85,6 +85,9 @@ Architecture open_sora_vae_architecture();
 /// The text transformer of CLIP (arXiv:2103.00020, models/families/clip_text.h), which reads captions for a denoiser:
 /// pre-norm blocks, a causal mask, learned positions, and an optional projection of one token's state.
 Architecture clip_text_architecture();
+/// The vision transformer of CLIP (arXiv:2103.00020, models/families/clip_vision.h), which embeds a picture for an
+/// IP-adapter: patches and a class token, a norm before pre-norm blocks, and a projection of the class token's state.
+Architecture clip_vision_architecture();
 /// BERT (arXiv:1810.04805): a post-norm encoder (each norm follows a residual sum) with learned positions and token
 /// types, and one of two heads after the blocks, by BertSizes::objective. "masked-token": dense, activation, norm, and
 /// a projection to the vocabulary that shares the embedding's weight (unless ModelShape::tied is false) and has a bias.

@@ -28,6 +28,8 @@ std::vector<Condition> conditions_of(const ModelShape& shape) {
   if (sizes.told_guidance) all.push_back({.name = kGuidance});
   if (!layers.empty())  // each layer but the first halves the sides of the control picture
     all.push_back({.name = kControl, .sizes = {3}, .per_cell = int64_t{1} << (layers.size() - 1)});
+  if (const int64_t features = shape.part<OwnImagePrompt>().features; features > 0)
+    all.push_back({.name = kImageEmbedding, .sizes = {features}});
   return all;
 }
 

@@ -20,7 +20,8 @@
 namespace colossal::models {
 
 /// The names of conditions (models/denoiser.h).
-inline constexpr char kRate[] = "fps", kSizes[] = "sizes", kGuidance[] = "guidance", kControl[] = "control";
+inline constexpr char kRate[] = "fps", kSizes[] = "sizes", kGuidance[] = "guidance", kControl[] = "control",
+                      kImageEmbedding[] = "image";
 
 /// Floating-point numbers of each row, in a field of a batch.
 struct Condition {

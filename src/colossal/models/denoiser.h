@@ -22,6 +22,8 @@
 //            of a model with DenoiserSizes::told_guidance
 //   control  the control picture of each row in [0, 1], [B, 3, H, W]: Dim::Row, then three times Dim::Other. Only of a
 //            model with a ControlNet within it (models/unet_control_net.h)
+//   image    the embedding of the picture that each row shall resemble [B, features]: Dim::Row, Dim::Other; zeros tell
+//            it of none. Only of a model with an IP-adapter within it (models/unet_image_prompt.h)
 //   ids      in place of text, the tokens of the caption, int64 [B, 77]: of a model with its text encoder within it
 //            (models/clip_text_within.h)
 //

@@ -22,8 +22,9 @@ bool ModelShape::operator==(const ModelShape& other) const {
                          mine.zeros_for_empty == theirs.zeros_for_empty;
   const auto control = part<OwnControl>(), other_control = other.part<OwnControl>();
   const bool same_words = part<LearnedWords>().rows == other.part<LearnedWords>().rows,
-             same_control = control.channels == other_control.channels && control.scale == other_control.scale;
-  return same && same_text && same_words && same_control && sizes(*this) == sizes(other) &&
+             same_control = control.channels == other_control.channels && control.scale == other_control.scale,
+             same_prompt = part<OwnImagePrompt>() == other.part<OwnImagePrompt>();
+  return same && same_text && same_words && same_control && same_prompt && sizes(*this) == sizes(other) &&
          outputs() == other.outputs() && has_values() == other.has_values();
 }
 

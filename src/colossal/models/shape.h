@@ -27,7 +27,7 @@ struct ModelShape {
   bool tied = true;    ///< true = the head shares the embedding's weight
   OwnSizes own{};      ///< keys of this architecture only; empty = its defaults
   /// Sizes that only some kinds of models have (models/shape_parts.h). All but OutputSizes, ValueSizes,
-  /// OwnTextEncoder and OwnControl follow from the others
+  /// OwnTextEncoder, OwnControl and OwnImagePrompt follow from the others
   TypedParts parts{};
 
   /// Returns a part, or its default if the model has none of that type.

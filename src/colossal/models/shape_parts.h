@@ -1,5 +1,5 @@
 // Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes, ValueSizes,
-// OwnTextEncoder, LearnedWords and OwnControl; without them a model has the defaults.
+// OwnTextEncoder, LearnedWords, OwnControl and OwnImagePrompt; without them a model has the defaults.
 //
 //   shape.set(models::MixtureSizes{.experts = 8});
 //   if (shape.part<models::MixtureSizes>().experts > 0) ...
@@ -142,6 +142,12 @@ struct TextEncoderSizes {
   bool reads_pads = false;  ///< tokens attend to the pads after them, unless these are masked
 };
 
+/// A model that embeds a picture for an adapter of a denoiser (models/image_encoder.h).
+struct ImageEncoderSizes {
+  int64_t features = 0;  ///< of an embedding; 0 = another kind of model
+  int64_t side = 0;      ///< of the square pictures that it reads, in pixels
+};
+
 /// A denoiser whose first blocks are its text encoder, or of SDXL both (models/clip_text_within.h).
 struct OwnTextEncoder {
   std::shared_ptr<const ModelShape> shape{};   ///< null = it reads states of captions
@@ -160,6 +166,15 @@ struct OwnControl {
   /// no ControlNet
   std::vector<int64_t> channels{};
   double scale = 1;  ///< factor of what the ControlNet adds
+};
+
+/// A denoiser with an IP-adapter within it (models/unet_image_prompt.h).
+struct OwnImagePrompt {
+  int64_t features = 0;  ///< of the embedding of a picture that it reads; 0 = there is no IP-adapter
+  int64_t tokens = 4;    ///< that it makes of an embedding
+  double scale = 1;      ///< factor of what attention to these tokens adds
+
+  bool operator==(const OwnImagePrompt&) const = default;
 };
 
 /// A model whose attention reads latents (nn/latent_heads.h).

@@ -10,6 +10,7 @@
 #include "colossal/models/denoiser.h"
 #include "colossal/models/initial_deviations.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/models/unet_image_prompt.h"
 #include "colossal/nn/forward_context.h"
 
 namespace colossal::models {
@@ -74,7 +75,7 @@ bool makes_skip(const UnetPart& part) { return part.writes >= kUnetSkips && part
 
 UnetControl::UnetControl(const ModelShape& shape, const std::vector<UnetPart>& parts, std::vector<State>& states,
                          nn::Layers& make)
-    : shape_(shape),
+    : shape_(without_image_prompt(shape)),  // a ControlNet reads the text alone
       parts_(parts),
       second_half_(unet_second_half(parts)),
       embedding_(std::make_shared<const Embedding>(shape, make)) {

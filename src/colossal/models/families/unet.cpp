@@ -15,6 +15,7 @@
 #include "colossal/models/unet_blocks.h"
 #include "colossal/models/unet_control.h"
 #include "colossal/models/unet_control_net.h"
+#include "colossal/models/unet_image_prompt.h"
 #include "colossal/models/unet_parts.h"
 #include "colossal/nn/convolution.h"
 #include "colossal/nn/forward_context.h"
@@ -207,8 +208,28 @@ Embed::OfOne field_of_text(nn::Layers& layers) {
   };
 }
 
-Embed make_embed(const ModelShape& s, Model& model, const std::shared_ptr<const UnetControl>& control,
-                 nn::Layers& layers) {
+/// What a UNet may have within it.
+struct Within {
+  std::shared_ptr<const UnetImagePrompt> image{};  // null without an IP-adapter
+  std::shared_ptr<const UnetControl> control{};    // null without a ControlNet
+};
+
+/// Makes what the shape has within it, and adds its fields and states.
+Within make_within(const ModelShape& s, const std::vector<UnetPart>& parts, Model& model, nn::Layers& layers) {
+  Within within;
+  if (has_image_prompt(s)) {
+    within.image = std::make_shared<const UnetImagePrompt>(s, layers);
+    model.fields.emplace_back(kImageEmbedding);
+    model.states.push_back(within.image->state());
+  }
+  if (has_control(s)) {
+    model.fields.emplace_back(kControl);
+    within.control = std::make_shared<const UnetControl>(s, parts, model.states, layers);
+  }
+  return within;
+}
+
+Embed make_embed(const ModelShape& s, Model& model, const Within& within, nn::Layers& layers) {
   const auto own = s.own.as<UnetSizes>();
   const std::shared_ptr<nn::PictureEmbedding> conv =
       layers.picture_embedding("pictures", own.channels, own.features.front(), 3, of_inputs(own.channels * 3 * 3));
@@ -216,7 +237,7 @@ Embed make_embed(const ModelShape& s, Model& model, const std::shared_ptr<const 
   UnetSizes told = own;
   if (encoders.second) told.pooled = 0;  // it is added after the encoders
   const auto conditioning = std::make_shared<const UnetConditioning>(told, "", layers);
-  const int second = static_cast<int>(model.states.size()) - 1;
+  const int second = static_cast<int>(model.states.size()) - 1;  // there is nothing else within a model of two
   EmbeddedTexts texts;
   if (encoders.second) {
     const auto of_pooled = [&](int64_t block) -> PooledText {
@@ -228,17 +249,20 @@ Embed make_embed(const ModelShape& s, Model& model, const std::shared_ptr<const 
   const Embed::OfOne text = encoders.second  ? texts.first
                             : encoders.shape ? add_text_encoder(*encoders.shape, kUnetText, model, layers)
                                              : field_of_text(layers);
+  const int image = unet_image_state(own);
   const auto embed = [=, part = layers.field_part()](States& states, const tensor::Batch& batch,
                                                      const nn::ForwardContext& step) {
     if (texts.second) states[second] = texts.second(batch, step);
     states[kUnetSkips] = conv->forward(part(batch.field("noised"), step), ops::Window::same(3));
     states[kUnetCondition] = conditioning->forward(batch, step);
     states[kUnetText] = text(batch, step);
-    if (control) control->embed(states, batch, step);
+    if (within.image) states[image] = within.image->forward(batch, step);
+    if (within.control) within.control->embed(states, batch, step);
   };
   std::vector<int> writes{kUnetSkips, kUnetCondition, kUnetText};
   if (texts.second) writes.push_back(second);
-  for (const int state : control ? control->embedded() : std::vector<int>()) writes.push_back(state);
+  if (within.image) writes.push_back(image);
+  for (const int state : within.control ? within.control->embedded() : std::vector<int>()) writes.push_back(state);
   return Embed(writes, embed);
 }
 
@@ -265,14 +289,13 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const auto texts = s.part<OwnTextEncoder>();
   model.fields = {"noised", "times", first > 0 ? "ids" : "text"};
   if (own.pooled > 0) model.fields.insert(model.fields.end(), {texts.second ? "ids_2" : "pooled", "sizes"});
-  if (has_control(s)) model.fields.emplace_back(kControl);
   model.states = states_of(own, parts, texts, first);
-  std::shared_ptr<const UnetControl> control;
-  if (has_control(s)) control = std::make_shared<const UnetControl>(s, parts, model.states, layers);
-  model.embed = make_embed(s, model, control, layers);
+  const Within within = make_within(s, parts, model, layers);
+  model.embed = make_embed(s, model, within, layers);
   for (size_t i = 0; i < parts.size(); ++i)
-    model.blocks.push_back(make_block(s, parts, i, model.blocks.size(), control.get(), layers));
-  if (control) mark_control(layers.parameters());
+    model.blocks.push_back(make_block(s, parts, i, model.blocks.size(), within.control.get(), layers));
+  if (within.control) mark_control(layers.parameters());
+  if (within.image) mark_image_prompt(layers.parameters());
   const auto end = std::make_shared<const End>(s, layers);
   model.norm = models::Block({kUnetHidden}, {kUnetHidden}, [end](States& states, const nn::ForwardContext& step) {
     states[kUnetHidden] = end->forward(states[kUnetHidden], step);
