@@ -96,6 +96,10 @@ Picture turn(const Picture& picture, int orientation);
 /// filter of Pillow and torchvision; the results agree to within 1 (of 0 to 255).
 Picture resample(const Picture& from, const Box& box, int64_t width, int64_t height);
 
+/// Resamples it with the antialiased bicubic filter of Pillow (a = -1/2), whose weights may be negative. Pillow rounds
+/// the rows before it resamples the columns: two calls, one for each direction, agree with it to within 1.
+Picture resample_cubic(const Picture& from, const Box& box, int64_t width, int64_t height);
+
 /// Resamples the part `box` of the file's picture to a square of side x side pixels.
 inline Picture resample(const Picture& from, const Box& box, int64_t side) { return resample(from, box, side, side); }
 
