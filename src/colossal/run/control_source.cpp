@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
-#include <map>
-#include <memory>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -17,10 +14,8 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/models/unet_control_net.h"
 #include "colossal/nn/serial_layers.h"
-#include "colossal/run/adapter_source.h"
-#include "colossal/run/average_weights.h"
+#include "colossal/run/added_part.h"
 #include "colossal/run/data.h"
-#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
 #include "colossal/run/stored_config.h"
@@ -28,27 +23,12 @@
 namespace colossal::run {
 namespace {
 
-using ControlTensors = std::vector<checkpoint::NamedTensor>;
+constexpr AddedPart kControlPart{
+    .kind = kControlKind, .is_of = models::is_of_control, .origin = models::control_origin};
 
 /// Returns how a folder of a ControlNet has its tensors.
 checkpoint::ExternalNames control_names(const models::ModelShape& shape) {
   return {.names = models::control_folder_names(shape), .stem = "diffusion_pytorch_model"};
-}
-
-/// Declares the parameters of the ControlNet alone, as a folder has them. With `values` they share the memory of these.
-std::unique_ptr<nn::Parameters> alone(const nn::Parameters& parameters, const ControlTensors* values = nullptr) {
-  std::map<std::string, const nn::Parameter*> found;
-  for (const nn::Parameter& p : parameters.declared())
-    if (p.model.empty() && models::is_of_control(p.name)) found[p.name] = &p;
-  nn::Parameters::Options options{.dtype = parameters.options().dtype, .without_memory = true};
-  if (!values) options.device = at::kMeta;
-  options.stages = [found](const std::string& name) { return found.at(name)->spec.stages; };
-  auto own = std::make_unique<nn::Parameters>(parameters.coordinates(), options);
-  for (const nn::Parameter& p : parameters.declared())
-    if (found.contains(p.name)) own->add(p.name, p.spec, p.init, p.decay > 0);
-  for (const checkpoint::NamedTensor& tensor : values ? *values : ControlTensors())
-    own->at(tensor.name).value = tensor.value.read().value;
-  return own;
 }
 
 /// Returns the channels of the layers that read control pictures of so many pixels a side of a cell.
@@ -79,9 +59,7 @@ std::vector<int64_t> channels_of_run(const std::string& run) {
 
 }  // namespace
 
-bool is_control_run(const std::string& path) {
-  return is_run(path) && adapter_keys(stored_config(path)).kind == kControlKind;
-}
+bool is_control_run(const std::string& path) { return is_run_of(kControlPart, path); }
 
 models::OwnControl control_of(const std::string& path, const models::ModelShape& shape) {
   if (is_control_run(path)) {
@@ -126,50 +104,21 @@ AdapterKind control_kind() {
   return {.name = kControlKind, .keys = {"from"}, .check = check, .is_own = models::is_of_control};
 }
 
-ControlTensors take_control(const nn::Parameters& parameters, ControlTensors& tensors) {
-  const auto is_other = [&](const checkpoint::NamedTensor& tensor) {
-    const auto& all = parameters.declared();
-    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == tensor.name; });
-    return found == all.end() || !found->is_added || !models::is_of_control(tensor.name);
-  };
-  const auto first = std::stable_partition(tensors.begin(), tensors.end(), is_other);
-  ControlTensors taken(std::make_move_iterator(first), std::make_move_iterator(tensors.end()));
-  tensors.erase(first, tensors.end());
-  return taken;
+PartTensors take_control(const nn::Parameters& parameters, PartTensors& tensors) {
+  return take_part(kControlPart, parameters, tensors);
 }
 
 void fill_control(const std::string& path, const models::ModelShape& shape, const nn::Parameters& parameters,
-                  ControlTensors tensors, comm::Mesh& mesh, bool uses_average, const ModelSource* base) {
-  std::string newest;  // of a run
-  comm::agree(mesh.all(), at::kCPU, [&] {
-    if (is_control_run(path)) {
-      newest = newest_checkpoint(path, checkpoint::step_folders(RunFolder(path).checkpoints()));
-      if (base && mesh.world().rank() == 0) check_same_base({.path = path, .checkpoint = newest}, *base);
-      return;
-    }
-    const std::unique_ptr<nn::Parameters> own = alone(parameters);
-    checkpoint::import_weights(path, *own, tensors, control_names(shape));
-  });
-  newest = comm::broadcast_text(mesh.all(), at::kCPU, 0, newest);  // the run may save a newer one meanwhile
-  if (newest.empty()) return;
-  checkpoint::TrainingState state;
-  for (checkpoint::NamedTensor& tensor : tensors) {
-    tensor.name = "model." + tensor.name;
-    state.tensors.push_back(std::move(tensor));
-  }
-  checkpoint::load(newest, state, mesh.all(), mesh.coordinates(), "model.", {},
-                   averages_in(newest, uses_average, state));
+                  PartTensors tensors, comm::Mesh& mesh, bool uses_average, const ModelSource* base) {
+  fill_part(kControlPart, path, parameters, std::move(tensors), mesh, uses_average, base,
+            [&](const nn::Parameters& alone, const PartTensors& own) {
+              checkpoint::import_weights(path, alone, own, control_names(shape));
+            });
 }
 
-void copy_into_control(const ModelSource& base, const nn::Parameters& parameters, const ControlTensors& tensors,
+void copy_into_control(const ModelSource& base, const nn::Parameters& parameters, const PartTensors& tensors,
                        comm::Mesh& mesh) {
-  ControlTensors copies;
-  for (const checkpoint::NamedTensor& tensor : tensors)
-    if (const auto origin = models::control_origin(tensor.name)) {
-      copies.push_back(tensor);
-      copies.back().name = *origin;
-    }
-  read_source(base, parameters, std::move(copies), mesh, "");
+  copy_into_part(kControlPart, base, parameters, tensors, mesh);
 }
 
 void export_control(const std::string& to, const SavedModel& saved, const std::string& run, comm::Mesh& mesh,
@@ -181,12 +130,12 @@ void export_control(const std::string& to, const SavedModel& saved, const std::s
   nn::Parameters parameters(mesh.coordinates(), {.dtype = saved.model->parameters().options().dtype});
   nn::SerialLayers layers(parameters);
   models::make_model(shape, layers);
-  ControlTensors tensors;
+  PartTensors tensors;
   for (const nn::Parameter& p : parameters) tensors.push_back({p.name, p.value.detach(), p.spec});
-  const ControlTensors own = take_control(parameters, tensors);
+  const PartTensors own = take_control(parameters, tensors);
   fill_control(run, shape, parameters, own, mesh, uses_average);
-  checkpoint::export_weights(to, *alone(parameters, &own), control_names(shape), models::control_to_diffusers(shape),
-                             mesh.all());
+  checkpoint::export_weights(to, *part_alone(kControlPart, parameters, &own), control_names(shape),
+                             models::control_to_diffusers(shape), mesh.all());
 }
 
 }  // namespace colossal::run
