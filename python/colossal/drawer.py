@@ -36,7 +36,7 @@ class Picture:
             file.write(self.png)
 
 
-_PICTURES = ("image", "mask", "control_image", "last")  #: options that are files or arrays
+_PICTURES = ("image", "mask", "control_image", "ip_image", "last")  #: options that are files or arrays
 
 
 def _is_array(value: Any) -> bool:
@@ -64,7 +64,7 @@ class Drawer:
     The options are those of `colossal draw`: `precision` is the dtype of weights and activations, `memory_device` and
     `memory_host` bound the memory for weights, `memory_disk` is a folder for what does not fit. Of a run with
     training.ema the average of the weights is used, and with `no_ema` the last ones. `control` is a ControlNet,
-    ``"FOLDER:0.8"``, `embedding` are files of learned words; `vae` and `text_encoder` replace those of the folder.
+    ``"FOLDER:0.8"``, and `ip` an IP-adapter in that form, `embedding` are files of learned words; `vae` and `text_encoder` replace those of the folder.
 
     Errors: `colossal.Error` with the command's message.
     """
@@ -75,6 +75,7 @@ class Drawer:
         *,
         adapter: str | os.PathLike[str] | None = None,
         control: str | os.PathLike[str] | None = None,
+        ip: str | os.PathLike[str] | None = None,
         embedding: str | os.PathLike[str] | list[str] | None = None,
         vae: str | os.PathLike[str] | None = None,
         text_encoder: str | os.PathLike[str] | None = None,
@@ -112,6 +113,7 @@ class Drawer:
         strength: float | None = None,
         mask: Any = None,
         control_image: Any = None,
+        ip_image: Any = None,
         tiles: bool | None = None,
         frames: int | None = None,
         fps: float | None = None,
@@ -124,8 +126,9 @@ class Drawer:
         the model is told, `image` then the first frame of the clips, and `last` the last one.
 
         `prompt` is the caption or, for a model of classes, the name or number of the class. `size` is a width and a
-        height in pixels. `image`, `mask`, `control_image` and `last` are paths of PNG or JPEG files, or arrays of
-        uint8, [height, width, 3] or of gray [height, width]. `control_image` needs a drawer with `control`.
+        height in pixels. `image`, `mask`, `control_image`, `ip_image` and `last` are paths of PNG or JPEG files, or
+        arrays of uint8, [height, width, 3] or of gray [height, width]. `control_image` needs a drawer with `control`,
+        and `ip_image`, a picture that those drawn shall resemble, one with `ip`.
         The other options are those of `colossal draw`, with its defaults: `seed` is 1, `steps` 25.
         Words of a caption that the model does not read become a warning of the logger ``colossal``. Ctrl-C ends the
         drawing after its step.

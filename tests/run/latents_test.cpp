@@ -281,9 +281,7 @@ TEST_F(Pictures, LeaveOutThoseWithBrokenPixels) {
   folder_.write("b.png", png);
   DrawnPictures pictures = open();
   ASSERT_THAT(pictures.training, SizeIs(2)) << "its header is whole";
-  EXPECT_THAT(test::thrown_message([&] {
-                pixels_of(pictures, 1, {8, 8});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { pixels_of(pictures, 1, {8, 8}); }),
               testing::AllOf(HasSubstr("b.png"), HasSubstr("set data.on_error = \"skip\"")));
   const std::string of_broken = pictures.at(1).content;
   skip_broken(pictures, [&](const DrawnPicture& one) { return one.content == of_broken; });
@@ -494,8 +492,8 @@ TEST_F(LatentRows, HeldOutHaveTheMeanAndTheirCaption) {
 // SDXL: height before width, of the file, of the crop's corner, and of what is learned.
 TEST_F(LatentRows, AreToldTheSizesOfTheirPicture) {
   write("wide", 24, 16, 9);
-  options_.noised.sizes = 6;
-  const at::Tensor sizes = filled(samples(), 3, 5).at(kSizes);
+  options_.noised.conditions = {{.name = models::kSizes, .sizes = {6}}};
+  const at::Tensor sizes = filled(samples(), 3, 5).at(models::kSizes);
   EXPECT_TRUE(at::equal(sizes, at::tensor({16., 24., 0., 2., 8., 8.}, at::kFloat).unsqueeze(0))) << sizes;
 }
 

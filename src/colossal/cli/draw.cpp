@@ -264,7 +264,7 @@ void add_draw_options(CLI::App& app, DrawRequest& r) {
 
 /// Checks that the pictures of the options are there, before a model is loaded.
 void check_pictures(const diffusion::DrawOptions& options) {
-  for (const std::string& path : {options.image, options.last, options.mask, options.control_image})
+  for (const std::string& path : {options.image, options.last, options.mask, options.control_image, options.ip_image})
     if (!path.empty()) diffusion::size_of_given_picture(path, 1);
 }
 
@@ -285,6 +285,7 @@ int draw_as_rank(const DrawRequest& r, const DrawWork& work, const run::Program&
   loading.tokenizer = "none";
   run::set_adapters(loading, work.adapters);
   loading.control = work.source.control;
+  loading.image_prompt = work.source.image_prompt;
   const serve::ModelAndDraft loaded = serve::load_with_draft(r.model, loading, own, r.model.layout, &known);
   const bool speaks = world->rank() == 0;
   if (speaks) print_notices(loaded.model);

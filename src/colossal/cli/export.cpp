@@ -24,7 +24,9 @@
 #include "colossal/run/control_source.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/learned_words.h"
+#include "colossal/run/parts_within.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/run/stored_config.h"
 #include "colossal/text/chat_template.h"
@@ -90,10 +92,15 @@ run::Loading loading_of(const ExportRequest& r) {
 }
 
 /// Writes the adapters of a run, and none of its other weights.
-int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, comm::Mesh& mesh) {
+int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, comm::Mesh& mesh,
+                          const run::Program& program) {
   const bool has_words = run::is_words_run(r.from);
-  if (has_words || run::is_control_run(r.from)) {
-    if (!has_words) run::export_control(r.to, saved, r.from, mesh, !r.no_ema);
+  const bool has_prompt = run::is_image_prompt_run(r.from);
+  if (has_words || has_prompt || run::is_control_run(r.from)) {
+    if (has_prompt)
+      diffusion::export_image_prompt(r.to, saved, r.from, mesh, !r.no_ema, program);
+    else if (!has_words)
+      run::export_control(r.to, saved, r.from, mesh, !r.no_ema);
     if (has_words && mesh.world().rank() == 0) run::export_words(r.from, r.to);
     if (mesh.world().rank() == 0) std::printf("%s\n", r.to.c_str());
     return 0;
@@ -135,9 +142,10 @@ int export_for_diffusers(const ExportRequest& r, const run::SavedModel& saved, c
   std::shared_ptr<const run::DiffusionObjective> objective;
   comm::agree(world, at::kCPU, [&] {
     if (!r.adapters.empty()) require_no_text_adapters(merged_adapter(r));
-    require(!run::is_control_run(r.from) && !run::is_words_run(r.from), "export", r.from,
-            " must be written with --adapter-only, because no pipeline has a ControlNet or learned words within it: "
-            "got it without");
+    require(
+        !run::has_parts_alone(r.from), "export", r.from,
+        " must be written with --adapter-only, because no pipeline has a ControlNet, learned words or an IP-adapter "
+        "within it: got it without");
     require(!is_gguf_name(r.to), "export", "a model of pictures must be written as a folder: got ", r.to);
     if (makes_pipeline) objective = diffusion::objective_of_run(r.from, program, "export");
   });
@@ -229,7 +237,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading_of(r), used);
   if (world->rank() == 0) print_notices_of(saved, r.from);
   const auto busy = world->busy("writing " + r.to);
-  if (r.adapter_only) return export_adapters_alone(r, saved, mesh);
+  if (r.adapter_only) return export_adapters_alone(r, saved, mesh, used);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   if (!folder.names && shape.architecture->diffusers.names) return export_for_diffusers(r, saved, used, mesh);

@@ -263,7 +263,8 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
     return options;
   }
   refuse_options(app, {"--parallel.data"}, "on a model that reads text; use --replicas");
-  refuse_options(app, {"--vae", "--text-encoder", "--control", "--embedding"}, "on a model that draws no pictures");
+  refuse_options(app, {"--vae", "--text-encoder", "--control", "--ip", "--embedding"},
+                 "on a model that draws no pictures");
   read_embedding(flags, options);
   options.task = run::task_of(options.model.from, program, options.model.model);
   read_templates(flags.chat.template_file, options);

@@ -37,6 +37,7 @@ int serve_pictures_as_rank(const ServeOptions& options, const run::Program* prog
   run::Loading loading = options.model.loading();
   loading.tokenizer = "none";
   loading.control = source.control;
+  loading.image_prompt = source.image_prompt;
   const serve::ModelAndDraft loaded = rank.load(loading, &known);
   const at::Device device = loaded.model.model->parameters().options().device;
   diffusion::PipelineParts parts(

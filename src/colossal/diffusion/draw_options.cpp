@@ -31,6 +31,7 @@ void DrawOptions::fields(Fields& f) {
            0, 1);
   f.text("mask", mask, "with image: PNG or JPEG file of its size; what is white there is painted anew");
   f.text("control-image", control_image, "PNG or JPEG file that the ControlNet of --control follows, such as outlines");
+  f.text("ip-image", ip_image, "PNG or JPEG file that the pictures shall resemble, for the IP-adapter of --ip");
   f.flag("tiles", tiles,
          "decode and encode large pictures in blended tiles, as other programs do: approximate, where the default is "
          "exact");

@@ -28,6 +28,7 @@ struct DrawOptions {
   int64_t clip_skip = 0;                      ///< last blocks of the text encoder that are left out
   std::string image, mask;                    ///< files: a picture to begin from, and where it is painted anew
   std::string control_image;                  ///< file: the control picture of a model with a ControlNet
+  std::string ip_image;                       ///< file: the image prompt of a model with an IP-adapter
   double strength = 0.8;                      ///< with an image: share of the steps that run
   bool tiles = false;                         ///< decode and encode in tiles, approximately
   int64_t frames = 0;                         ///< length of a clip; 0 = that for which the model is made

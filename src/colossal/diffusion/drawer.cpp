@@ -150,6 +150,10 @@ void Drawer::check(const run::PipelineSource& source, const DrawOptions& options
           "control-image must come with a ControlNet, and a ControlNet with a control-image: got ",
           source.control ? "a ControlNet alone; name the picture that it follows"
                          : "an image alone; name the ControlNet with --control");
+  require(source.image_prompt.has_value() == !options.ip_image.empty(), "draw",
+          "ip-image must come with an IP-adapter, and an IP-adapter with an ip-image: got ",
+          source.image_prompt ? "an IP-adapter alone; name the picture that it reads"
+                              : "an image alone; name the IP-adapter with --ip");
   for (const auto& [name, bytes] : given.files) data::decode_picture(bytes, name);
   class_of(source, options);
   const ops::PictureSize cells = cells_of(source, options);
@@ -181,6 +185,7 @@ Drawer::Request Drawer::request_of(const DrawOptions& options, const GivenPictur
   else
     read_image(options, request);
   read_control(options, request);
+  read_image_prompt(options, request);
   request.plan = run::plan_of(source_, sampler_of(options, request.cells, request.length));
   return request;
 }
@@ -214,6 +219,13 @@ void Drawer::read_control(const DrawOptions& options, Request& request) {
       models::condition_field(read_control_picture(options.control_image, pixels, request.given.files));
   for (tensor::Batch* told : {&request.captions.told, &request.captions.untold})
     if (told->rows() > 0) told->add(models::kControl, control);
+}
+
+/// Reads the picture that the pictures shall resemble, if the model has an IP-adapter.
+void Drawer::read_image_prompt(const DrawOptions& options, Request& request) {
+  if (!source_.image_prompt) return;
+  const std::string bytes = bytes_of_given_picture(options.ip_image, request.given.files);
+  tell_embedding(parts_.embedding(bytes, options.ip_image), request.captions.told, request.captions.untold);
 }
 
 /// Reads the first and the last frame of clips, if they are given.

@@ -50,8 +50,8 @@ class Drawer {
 
   /// Checks options without drawing. Errors ("draw"): a class that the model does not have; a prompt or clip_skip for a
   /// model of classes, and a class for one of prompts; a negative prompt or rescaling without guidance; a size off the
-  /// grid of the model, with the nearest, or beyond its positions; a control picture without a ControlNet, and the
-  /// reverse; those of check_clip_options(), run::plan_of() and of the tensors' sizes. ("data"): given files that cannot
+  /// grid of the model, with the nearest, or beyond its positions; a control picture without a ControlNet, a picture to
+  /// resemble without an IP-adapter, and the reverse; those of check_clip_options(), run::plan_of() and of the tensors' sizes. ("data"): given files that cannot
   /// be decoded.
   static void check(const run::PipelineSource& source, const DrawOptions& options, const GivenPictures& given);
 
@@ -71,6 +71,7 @@ class Drawer {
   Request request_of(const DrawOptions& options, const GivenPictures& given);
   void read_image(const DrawOptions& options, Request& request);
   void read_control(const DrawOptions& options, Request& request);
+  void read_image_prompt(const DrawOptions& options, Request& request);
   void read_frames(const DrawOptions& options, Request& request);
   void draw_clips(const Request& request, const std::function<void(const DrawnPicture&)>& take);
   at::Tensor drawn_by_all(const Request& request, int64_t first, int64_t count);

@@ -15,6 +15,7 @@
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/objectives/diffusion/pipeline_folder.h"
 #include "colossal/run/objectives/diffusion/pipeline_index.h"
 #include "colossal/run/objectives/diffusion/pipeline_source.h"
@@ -181,6 +182,16 @@ std::vector<std::string> export_pipeline(const std::string& folder, distributed:
     write_file(folder + "/model_index.json", written.dump(2) + "\n");
   });
   return notices;
+}
+
+void export_image_prompt(const std::string& to, const run::SavedModel& saved, const std::string& run, comm::Mesh& mesh,
+                         bool uses_average, const run::Program& program) {
+  run::export_image_prompt(to, saved, run, mesh, uses_average);
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    if (mesh.all().rank() != 0) return;
+    const run::ImageEncoderSource encoder = run::image_encoder_of(run);
+    export_part(encoder.path, {.seed = encoder.seed}, to + "/image_encoder", mesh.world(), program);
+  });
 }
 
 }  // namespace colossal::diffusion

@@ -14,6 +14,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/program.h"
+#include "colossal/run/saved_model.h"
 
 namespace colossal::diffusion {
 
@@ -41,5 +42,11 @@ void export_parts_of_clips(const std::string& folder, const run::PipelineSource&
 /// cannot be copied.
 void export_pipeline_from(const std::string& from, const std::string& folder, distributed::DistributedModel& model,
                           comm::Mesh& mesh, at::ScalarType dtype, const run::Program& program);
+
+/// Writes the IP-adapter of a run as run::export_image_prompt(), and its encoder of pictures as the folder
+/// image_encoder, which diffusers' load_ip_adapter() reads. Collective among all ranks of `mesh`. Errors: those of
+/// run::export_image_prompt(); ("file") a file that cannot be copied.
+void export_image_prompt(const std::string& to, const run::SavedModel& saved, const std::string& run, comm::Mesh& mesh,
+                         bool uses_average, const run::Program& program);
 
 }  // namespace colossal::diffusion

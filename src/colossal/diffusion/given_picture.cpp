@@ -17,8 +17,7 @@ namespace {
 constexpr int64_t kMaxPictureBytes = int64_t{1} << 28;
 
 data::Picture read_picture(const std::string& path, const GivenFiles& files) {
-  const auto given = files.find(path);
-  return data::decode_picture(given == files.end() ? read_file(path, kMaxPictureBytes) : given->second, path);
+  return data::decode_picture(bytes_of_given_picture(path, files), path);
 }
 
 /// Returns the middle of a picture that has the ratio of `size`.
@@ -41,6 +40,11 @@ at::Tensor resampled(const data::Picture& picture, const ops::PictureSize& size)
 }
 
 }  // namespace
+
+std::string bytes_of_given_picture(const std::string& path, const GivenFiles& files) {
+  const auto given = files.find(path);
+  return given == files.end() ? read_file(path, kMaxPictureBytes) : given->second;
+}
 
 ops::PictureSize size_of_given_picture(const std::string& image, int64_t grid) {
   const auto file = InputFile::open(image);

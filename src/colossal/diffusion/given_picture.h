@@ -22,6 +22,10 @@ struct GivenPicture {
 /// Errors: those of read_file() and data::read_picture_header().
 ops::PictureSize size_of_given_picture(const std::string& image, int64_t grid);
 
+/// Returns the bytes of a picture: those that `files` has by this name, or else those of its file. Errors ("file"): a
+/// file that cannot be read.
+std::string bytes_of_given_picture(const std::string& path, const GivenFiles& files);
+
 /// Reads a picture and its mask; `mask` may be empty. The picture is cut to the ratio of `size` around its middle, and
 /// resampled; zeros = its own size, with sides that are the nearest multiples of `grid` pixels. A pixel is painted anew
 /// where the mask is at least half white. Pictures that `files` has by these names are not read from paths.

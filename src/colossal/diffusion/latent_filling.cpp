@@ -13,7 +13,9 @@
 #include "colossal/diffusion/own_model.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/models/caption_parts.h"
+#include "colossal/models/image_encoder.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
+#include "colossal/run/objectives/diffusion/prompt_pictures.h"
 #include "colossal/train/rank_inputs.h"
 
 namespace colossal::diffusion {
@@ -114,6 +116,47 @@ void encode_pictures(const std::vector<Missing>& missing, const run::LatentCache
   shard.write();
 }
 
+/// A picture whose embedding is missing.
+struct MissingPrompt {
+  const run::DrawnPictures* list;
+  int64_t index;
+};
+
+/// Returns the pictures without an embedding, by what identifies it.
+std::map<std::string, MissingPrompt> missing_prompts(const run::LatentCache& cache, const LatentWork& work) {
+  std::map<std::string, MissingPrompt> missing;
+  if (work.image_encoder.path.empty()) return missing;
+  const std::string encoder = run::key_of_image_encoder(work.image_encoder);
+  for (const run::DrawnPictures* list : work.pictures)
+    for (int64_t i = 0; i < list->files->count(); ++i)
+      if (const std::string id = run::prompt_id(list->at(i), encoder); !cache.has_picture(id))
+        missing.emplace(id, MissingPrompt{list, i});
+  return missing;
+}
+
+void embed_pictures(const std::map<std::string, MissingPrompt>& missing, const run::LatentCache& cache,
+                    const LatentWork& work, comm::World& world, at::Device device, const run::Program& program) {
+  const auto own = share_of(std::vector<std::pair<std::string, MissingPrompt>>(missing.begin(), missing.end()), world);
+  if (own.empty()) return;
+  const OwnModel encoder(work.image_encoder.path, world, device, {.dtype = work.dtype, .seed = work.image_encoder.seed},
+                         program);
+  const int64_t side = models::image_encoder_of(encoder.model().shape).side;
+  Shard shard(cache);
+  for (const auto& [id, picture] : own) {
+    at::Tensor pixels;
+    try {
+      const auto& files = *picture.list->files;
+      pixels = run::pixels_to_encode(files.bytes(picture.index), files.at(picture.index).name, side);
+    } catch (const Error&) {
+      if (work.on_error == data::OnError::Refuse) throw;
+      continue;  // run::skip_broken() names it
+    }
+    shard.add(id, models::image_embedding(encoder.model(), pixels.unsqueeze(0).to(device).to(work.dtype))[0]);
+    shard.write_if_full();
+  }
+  shard.write();
+}
+
 }  // namespace
 
 void fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork& work, at::Device device,
@@ -129,11 +172,13 @@ void fill_latents(comm::World& world, run::LatentCache& cache, const LatentWork&
         const std::string id = list->id(i, part);
         if (!cache.has_picture(id, work.mirror)) pictures.emplace(id, Missing{list, i, part});
       }
+  const std::map<std::string, MissingPrompt> prompts = missing_prompts(cache, work);
   std::vector<Missing> missing;
   for (const auto& [id, picture] : pictures) missing.push_back(picture);
   const auto everyone = train::group_of_all(world);
   comm::agree(*everyone, at::kCPU, [&] {
     encode_captions(captions, cache, work, world, device, program);
+    embed_pictures(prompts, cache, work, world, device, program);
     encode_pictures(missing, cache, work, world, device, program);
   });
   cache.refresh();

@@ -15,11 +15,13 @@
 #include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/image_encoder.h"
 #include "colossal/models/not_finite.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/learned_words.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/objectives/diffusion/prompt_pictures.h"
 
 namespace colossal::diffusion {
 namespace {
@@ -112,6 +114,12 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
       encoders_.back().model = std::move(model);
   }
   if (!encoders.empty()) run::check_encoders(source, encoders);
+  if (!source.image_encoder.path.empty()) {
+    OwnLoading of_pictures = own;
+    of_pictures.seed = source.image_encoder.seed;
+    image_encoder_ = std::make_unique<OwnModel>(source.image_encoder.path, world, device, of_pictures, program);
+    add_notices_of(*image_encoder_);
+  }
   if (!source.vae.empty()) {
     const bool overflows = source.sizes.sizes > 0 && own.dtype == at::kHalf &&
                            run::find_source(source.vae, program).shape.part<models::FloatRange>().exceeds_fp16;
@@ -126,6 +134,15 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
             source.sizes.channels, " channels, which the model draws: got ", sizes.channels);
     add_notices_of(*vae_);
   }
+}
+
+at::Tensor PipelineParts::embedding(const std::string& bytes, const std::string& name) const {
+  require(image_encoder_ != nullptr, "draw", "an image prompt needs an encoder of pictures: got none");
+  const at::NoGradGuard no_grad;
+  const int64_t side = models::image_encoder_of(image_encoder_->model().shape).side;
+  const at::Tensor pixels = run::pixels_to_encode(bytes, name, side).unsqueeze(0);
+  const nn::Parameters::Options& options = image_encoder_->parameters().options();
+  return on_host(models::image_embedding(image_encoder_->model(), pixels.to(options.device).to(options.dtype)));
 }
 
 tensor::Batch PipelineParts::told(const std::string& caption, int64_t clip_skip) {

@@ -51,6 +51,9 @@ class PipelineParts {
   /// model that has its text encoder within it. Words that an encoder does not read become a notice.
   /// Requires: the pipeline reads text. Errors: those of models::read_caption().
   tensor::Batch told(const std::string& caption, int64_t clip_skip);
+  /// Returns the embedding of a picture in the bytes of a file, [1, features], on the host. `name`: the file's, for
+  /// messages. Errors ("draw"): there is no encoder of pictures. Those of run::pixels_to_encode().
+  at::Tensor embedding(const std::string& bytes, const std::string& name) const;
   /// Returns what the model draws as pixels [n, 3, H, W], on the host in fp32 at least: decoded latents, or pixels as
   /// they are. `in_tiles`: approximately, as diffusers' tiling (models/autoencoder_tiles.h), on each rank alone.
   /// `ranks`: all of them call it with the same latents, and share the rows of each picture; null = this rank alone.
@@ -90,6 +93,7 @@ class PipelineParts {
   bool zeros_for_empty_;
   std::vector<Encoder> encoders_;
   std::unique_ptr<OwnModel> vae_;
+  std::unique_ptr<OwnModel> image_encoder_;  // null without an IP-adapter
   bool saves_memory_;
   std::vector<std::string> notices_;
 };

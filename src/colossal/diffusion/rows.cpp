@@ -18,8 +18,10 @@
 #include "colossal/diffusion/latent_filling.h"
 #include "colossal/diffusion/pipeline_parts.h"
 #include "colossal/diffusion/sample_clip.h"
+#include "colossal/diffusion/told_captions.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/conditions.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
 #include "colossal/run/objectives/diffusion/drawn_pictures.h"
@@ -45,6 +47,7 @@ std::optional<run::PipelineSource> pipeline_of_samples(train::Trainer& trainer) 
   if (source.reads_text() && trainer.config().training.sample_prompt.empty()) return std::nullopt;
   if (objective->trains_text_encoder())
     for (run::CaptionSource& one : source.captions) one.encoder.clear();
+  source.image_encoder = objective->image_encoder();
   // Samples have the size of the data, which may differ from that of the model.
   const data::PictureSize size = run::size_of_pictures(objective->data_keys(), source);
   source.sizes.height = size.height / source.factor;
@@ -71,6 +74,14 @@ tensor::Batch repeated_row(const tensor::Batch& row, int64_t count) {
   return tensor::joined_rows(std::vector(static_cast<size_t>(count), row));
 }
 
+/// Adds the embedding of the first picture to what a row is told, and zeros to what guidance leads away from.
+void tell_first_picture(const run::Config& config, const run::DiffusionObjective& objective, const PipelineParts& parts,
+                        tensor::Batch& told, tensor::Batch& untold) {
+  if (objective.image_encoder().path.empty()) return;
+  const std::string bytes = run::first_picture(config, objective.data_keys(), objective.pipeline());
+  tell_embedding(parts.embedding(bytes, "the first picture of " + config.data.path), told, untold);
+}
+
 /// Draws training.sample_prompt, or the first class, four times; a clip once, of the longest length of the run.
 std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Program& program) {
   const auto pipeline = pipeline_of_samples(trainer);
@@ -79,7 +90,10 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   const run::PipelineSource& source = *pipeline;
   const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
   const std::string& prompt = config.training.sample_prompt;
-  PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
+  const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
+  PartsLoading loading;
+  loading.image_encoder = objective.image_encoder();
+  PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, loading,
                       program);
   if (source.sizes.frames > 0) {
     // Ranks that share frames (dsp) cannot share a single picture.
@@ -106,6 +120,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   if (objective.trains_control())
     for (tensor::Batch* one : {&told, &untold})
       tell_control(run::first_control(config, objective.data_keys(), source), *one);
+  tell_first_picture(config, objective, parts, told, untold);
   const int64_t at_once = parts_of_drawing(source, {}).at_once;
   std::vector<run::Sample> samples;
   for (int64_t first = 0; first < kSamples; first += at_once) {
@@ -183,6 +198,9 @@ void prepare(comm::World& world, const run::Config& config, const run::OwnTables
     for (const auto& list : lists) work.pictures.push_back(list.get());
     if (!run::trains_text_encoder(config)) work.captions = run::captions_of(config, work.pipeline, work.pictures);
     if (!has_latents) work.pictures.clear();  // pixels are not encoded
+    if (run::trains_image_prompt(config))
+      work.image_encoder =
+          run::trained_image_encoder(run::adapter_keys(config), static_cast<uint64_t>(config.training.seed));
     work.mirror = keys.mirror;
     if (key.dtype == "F64") work.dtype = at::kDouble;
   });

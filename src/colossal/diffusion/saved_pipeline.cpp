@@ -2,9 +2,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/unet_control_net.h"
+#include "colossal/models/unet_image_prompt.h"
 #include "colossal/run/adapter_choice.h"
 #include "colossal/run/control_source.h"
 #include "colossal/run/data.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/learned_words.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/saved_model.h"
@@ -20,6 +22,10 @@ void OtherParts::fields(Fields& f) {
   f.text("control", control,
          "FOLDER[:SCALE], a ControlNet that a control picture leads: a folder of diffusers, or a run with adapter.kind "
          "= \"controlnet\"; default: that of --from, if it is such a run");
+  f.text("ip", image_prompt,
+         "FOLDER[:SCALE], an IP-adapter that reads an image prompt: a file ip-adapter*.safetensors with the folder "
+         "image_encoder beside it, their folder, or a run with adapter.kind = \"ip-adapter\"; default: that of --from, "
+         "if it is such a run");
   f.texts("embedding", embeddings,
           "learned words that a prompt may have: a .safetensors file of diffusers or other programs, its folder, or a "
           "run with adapter.kind = \"textual-inversion\"; may be given several times");
@@ -66,6 +72,8 @@ run::PipelineSource replaced_pipeline(const std::string& from, const run::Progra
     source.text_adapters = from;
   } else if (objective->trains_control()) {
     source.control = {.folder = from};
+  } else if (run::is_image_prompt_run(from)) {
+    source.image_prompt = {.folder = from};
   }
   run::replace_parts(source, other.vae, other.text_encoder);
   return source;
@@ -86,10 +94,17 @@ void add_parts(run::PipelineSource& source, const OtherParts& other, const run::
   source.learned.insert(source.learned.end(), other.embeddings.begin(), other.embeddings.end());
   run::read_words(source.learned);  // before any rank starts
   if (!other.control.empty()) source.control = run::parse_adapter(other.control);
-  if (!source.control) return;
-  const std::string& folder = source.control->folder;
-  const models::ModelShape shape = models::without_control(run::find_source(source.model, program).shape);
-  run::check_control_factor(run::control_of(folder, shape), source.factor, folder);
+  if (!other.image_prompt.empty()) source.image_prompt = run::parse_adapter(other.image_prompt);
+  if (!source.control && !source.image_prompt) return;
+  const models::ModelShape shape =
+      models::without_image_prompt(models::without_control(run::find_source(source.model, program).shape));
+  if (source.control) {
+    const std::string& folder = source.control->folder;
+    run::check_control_factor(run::control_of(folder, shape), source.factor, folder);
+  }
+  if (!source.image_prompt) return;
+  run::image_prompt_of(source.image_prompt->folder, shape);
+  source.image_encoder = run::image_encoder_of(source.image_prompt->folder);
 }
 
 }  // namespace colossal::diffusion

@@ -32,4 +32,9 @@ ToldCaptions read_captions(const run::PipelineSource& source, PipelineParts& par
   return read;
 }
 
+void tell_embedding(const at::Tensor& embedding, tensor::Batch& told, tensor::Batch& untold) {
+  told.add(models::kImageEmbedding, models::condition_field(embedding));
+  if (untold.rows() > 0) untold.add(models::kImageEmbedding, models::condition_field(at::zeros_like(embedding)));
+}
+
 }  // namespace colossal::diffusion

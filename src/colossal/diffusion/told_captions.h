@@ -33,4 +33,7 @@ struct ToldCaptions {
 /// Errors: those of PipelineParts::told().
 ToldCaptions read_captions(const run::PipelineSource& source, PipelineParts& parts, const CaptionsToRead& captions);
 
+/// Tells both passes the embedding of a picture [1, features] that the drawing shall resemble: the second one zeros.
+void tell_embedding(const at::Tensor& embedding, tensor::Batch& told, tensor::Batch& untold);
+
 }  // namespace colossal::diffusion

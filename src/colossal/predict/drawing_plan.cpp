@@ -24,6 +24,7 @@
 #include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/caption_parts.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/image_encoder.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/plan/cluster_costs.h"
@@ -31,6 +32,7 @@
 #include "colossal/predict/roles.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/control_source.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/diffusion/guidance_ranks.h"
 #include "colossal/run/weight_budget.h"
@@ -190,6 +192,7 @@ class Planner {
     plan_.cluster = cluster_.profile().name;
     plan_.limit_bytes = cluster_.device_bytes();
     for (size_t i = 0; i < source_.captions.size(); ++i) add_text_encoder(i);
+    add_image_encoder();
     add_model();
     if (source_.has_latents()) add_decoder();
     int64_t kept = 0;
@@ -208,10 +211,11 @@ class Planner {
  private:
   bool streams() const { return loading_.memory.has_tiers(); }
   models::ModelShape shape_of(const std::string& part) const { return run::find_source(part, program_).shape; }
-  /// Returns the shape of the model with the ControlNet that it gets.
+  /// Returns the shape of the model with the parts that it gets.
   models::ModelShape shape_of_model() const {
     models::ModelShape shape = shape_of(source_.model);
-    return source_.control ? run::with_control(std::move(shape), *source_.control) : shape;
+    if (source_.control) shape = run::with_control(std::move(shape), *source_.control);
+    return source_.image_prompt ? run::with_image_prompt(std::move(shape), *source_.image_prompt) : shape;
   }
   int64_t together() const { return share_ * loading_.layout.data; }  // pictures that all replicas draw at once
 
@@ -240,6 +244,19 @@ class Planner {
                                });
     add(i == 0 ? "text encoder" : concat("text encoder ", i + 1), {pass}, streams());
     plan_.seconds += (work_.is_guided ? 2 : 1) * seconds_of({pass}, cluster_of(1, cluster_.profile()));
+  }
+
+  void add_image_encoder() {
+    if (source_.image_encoder.path.empty()) return;
+    const models::ModelShape shape = shape_of(source_.image_encoder.path);
+    const int64_t side = models::image_encoder_of(shape).side;
+    const Pass pass =
+        recorded(shape, loading_, Held::ByEach, device_, 0, [&](distributed::DistributedModel& model, comm::Mesh&) {
+          models::image_embedding(model.decoding_model(),
+                                  at::empty({1, models::kPictureChannels, side, side}, on_meta(loading_.dtype)));
+        });
+    add("image encoder", {pass});
+    plan_.seconds += seconds_of({pass}, cluster_of(1, cluster_.profile()));
   }
 
   void add_model() {

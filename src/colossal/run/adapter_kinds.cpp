@@ -5,13 +5,14 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/run/control_source.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/learned_words.h"
 #include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 
 const AdapterKind* adapter_kind(const std::string& name) {
-  static const std::vector<AdapterKind> kinds{control_kind(), words_kind()};
+  static const std::vector<AdapterKind> kinds{control_kind(), words_kind(), image_prompt_kind()};
   const auto found =
       std::find_if(kinds.begin(), kinds.end(), [&](const AdapterKind& kind) { return kind.name == name; });
   return found == kinds.end() ? nullptr : &*found;

@@ -1,5 +1,5 @@
-// The kinds of [adapter] that give a model parts of their own, where low-rank adapters change its layers: ControlNets
-// and learned words. Each is a row with the keys that it reads.
+// The kinds of [adapter] that give a model parts of their own, where low-rank adapters change its layers: ControlNets,
+// learned words and IP-adapters. Each is a row with the keys that it reads.
 //
 //   if (const AdapterKind* kind = run::adapter_kind(keys.kind)) return run::adapter_of(*kind, keys, shape);
 #pragma once

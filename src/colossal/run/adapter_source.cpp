@@ -226,7 +226,7 @@ AdapterSource open_adapters(const std::string& folder) {
             " must have adapters: got one without [adapter]; name it as the model");
     require(source.keys.is_low_rank(), kTable, "the run ", folder,
             " must have low-rank adapters: got adapter.kind = \"", source.keys.kind,
-            "\"; `colossal draw --control` reads a ControlNet");
+            "\"; `colossal draw --control` reads a ControlNet, and --ip an IP-adapter");
     return source;
   }
   const std::string file = checkpoint::is_peft_folder(folder) ? "" : checkpoint::find_pipeline_file(folder);

@@ -16,6 +16,7 @@
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/unet_control_net.h"
+#include "colossal/models/unet_image_prompt.h"
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/stored_config.h"
@@ -359,7 +360,8 @@ void write_changed(const fs::path& path, const std::string& text) {
 std::optional<std::string> lost_by(const json& config, const StartedModel& model, const models::Registry& models) {
   if (model.config.from.empty()) return std::nullopt;
   // A text encoder within the model is not of its folder.
-  const json want = run::values_of(models::without_control(models::without_text_encoder(model.shape))),
+  const json want = run::values_of(
+                 models::without_image_prompt(models::without_control(models::without_text_encoder(model.shape)))),
              got = run::values_of(models.resolve_from(config, model.config));
   std::vector<std::string> lost;
   for (const auto& [key, value] : want.items())

@@ -28,10 +28,10 @@ std::optional<double> value_of(const char* key, const std::vector<std::string>& 
 }  // namespace
 
 void LowRankKeys::fields(Fields& f) {
-  f.choice("kind", kind, {"none", "lora", "dora", "controlnet", "textual-inversion"},
+  f.choice("kind", kind, {"none", "lora", "dora", "controlnet", "textual-inversion", "ip-adapter"},
            "adapters of linear layers: none, low-rank (LoRA), or low-rank with trained magnitudes (DoRA); of a UNet: "
-           "controlnet, which learns to follow the pictures x.control.png beside x.png, or "
-           "textual-inversion, which learns words");
+           "controlnet, which learns to follow the pictures x.control.png beside x.png, "
+           "textual-inversion, which learns words, or ip-adapter, which learns to draw what resembles a picture");
   f.integer("rank", rank, "",
             "rows of A and columns of B: x W^T + s (x A^T) B^T. Of textual-inversion: vectors of each word; default 1",
             1, 1 << 16);
@@ -55,7 +55,8 @@ void LowRankKeys::fields(Fields& f) {
   f.text("from", from,
          "folder of peft, or run, whose adapters are trained further. It gives all keys above but dropout. Of a "
          "ControlNet: "
-         "its folder or run; empty = a copy of the model's first half");
+         "its folder or run; empty = a copy of the model's first half. Of an IP-adapter: its folder, file or run, or "
+         "for a new one its encoder of pictures: a folder of CLIPVisionModelWithProjection, or clip-vision-tiny");
   f.choice("base", base, {"model", "bf16", "int8", "nf4"},
            "format of the frozen matrices of linear layers inside the blocks while the run trains: the model's dtype, "
            "bf16, 8 bits with a scale per output, or NF4 (QLoRA)");

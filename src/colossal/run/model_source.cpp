@@ -29,6 +29,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/unet_control_net.h"
+#include "colossal/models/unet_image_prompt.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_source.h"
@@ -121,7 +122,7 @@ StoredNames compare_names(const ModelSource& source, const nn::Parameters& param
     if (!name.starts_with(saved_as) || names.unused.contains(name)) continue;
     const std::string own = name.substr(saved_as.size());
     if (checkpoint::matches_one(own, may_lack) || own == concat(models::kValueHead, ".weight") ||
-        models::is_of_control(own) || models::is_learned_words(own))
+        models::is_of_control(own) || models::is_of_image_prompt(own) || models::is_learned_words(own))
       names.unused.insert(name);
     else if (source.adapter.product)
       names.adapters.push_back(name.substr(saved_as.size()));
@@ -295,18 +296,18 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
   const std::string newest = newest_checkpoint(folder, steps);
   const std::string from = base.empty() ? read_config<Config>(RunFolder(folder).config()).model.from : base;
   const ResolvedModel resolved = model.empty() ? resolve_model(config, program) : resolve_run(config, program);
-  ModelSource source{
-      .path = folder,
-      // training alone uses values, and other models within the model
-      .shape = models::without_control(models::without_text_encoder(models::with_values(resolved.shape, false))),
-      .tokenizer = config.tokenizer(),
-      .checkpoint = newest,
-      .dtype = config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
-      .leaves_out_values = model.empty() && resolved.shape.has_values(),
-      .adapter = resolved.adapter,
-      .from = from,
-      .seed = static_cast<uint64_t>(config.training.seed),
-      .drawn_as = config.precision.dtype()};
+  ModelSource source{.path = folder,
+                     // training alone uses values, and other models within the model
+                     .shape = models::without_image_prompt(models::without_control(
+                         models::without_text_encoder(models::with_values(resolved.shape, false)))),
+                     .tokenizer = config.tokenizer(),
+                     .checkpoint = newest,
+                     .dtype = config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
+                     .leaves_out_values = model.empty() && resolved.shape.has_values(),
+                     .adapter = resolved.adapter,
+                     .from = from,
+                     .seed = static_cast<uint64_t>(config.training.seed),
+                     .drawn_as = config.precision.dtype()};
   require(base.empty() || (model.empty() && resolved.low_rank), "run",
           "--base must be for a run with adapters, whose base has moved: got ", folder,
           ", whose checkpoints have all weights; leave it out");

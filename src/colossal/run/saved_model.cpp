@@ -12,7 +12,6 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/models/clip_text_words.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
@@ -21,12 +20,11 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/average_weights.h"
-#include "colossal/run/control_source.h"
 #include "colossal/run/external_names.h"
-#include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/named_adapters.h"
+#include "colossal/run/parts_within.h"
 #include "colossal/run/resolve_shape.h"
 #include "colossal/run/stored_config.h"
 #include "colossal/text/end_tokens.h"
@@ -92,7 +90,7 @@ struct Opened {
   nn::Adapter adapter{};                   ///< changes to the model
   std::vector<nn::ExternalCopy> untied{};  ///< tensors that stand for the head that the adapters give the model
   AdapterWeights weights{};
-  bool has_parts_alone = false;  ///< a run whose checkpoints have a ControlNet or learned words, and no other weights
+  bool has_parts_alone = false;  ///< a run whose checkpoints have such parts, and no other weights (parts_within.h)
 };
 
 /// Opens an adapter for the model. It does not communicate.
@@ -379,15 +377,7 @@ void read_adapted(const std::string& folder, const Opened& opened, const Loading
   });
 }
 
-/// Adds the parts that a model gets within it to its shape. It does not communicate.
-void add_parts(Opened& opened, const std::string& folder, const Loading& loading) {
-  models::ModelShape& shape = opened.about.shape;
-  opened.has_parts_alone = is_control_run(folder) || is_words_run(folder);
-  if (loading.learned_rows > 0) shape = models::with_learned_words(std::move(shape), loading.learned_rows);
-  if (loading.control) shape = with_control(std::move(shape), *loading.control);
-}
-
-/// Reads the weights of the model, without those of a ControlNet within it, into `tensors`.
+/// Reads the weights of the model, without those of parts within it, into `tensors`.
 void read_weights(const std::string& folder, Opened& opened, const Loading& loading, SavedModel& saved,
                   std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
   const ModelSource& about = opened.about;
@@ -443,7 +433,8 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     about = open_folder(folder, steps, layout, loading, program, saved);
     open_adapters_of(opened, folder, loading, everyone.rank() == 0, saved.notices);
     if (loading.adapter) check_purpose(about.shape, folder, loading);
-    add_parts(opened, folder, loading);
+    about.shape = with_parts(std::move(about.shape), loading);
+    opened.has_parts_alone = has_parts_alone(folder);
   });
   read_adapters_of(opened, mesh);
   if (!loading.named_adapters.empty()) saved.token_adapters = read_named_adapters(loading.named_adapters, about, mesh);
@@ -475,13 +466,11 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
                     : tensors_in_memory(parameters, saved.packed.get(),
                                         opened.merges ? opened.weights.adapted() : std::set<std::string>());
   add_buffers(parameters, tensors);
-  std::vector<checkpoint::NamedTensor> control = take_control(parameters, tensors);
+  TensorsOfParts parts = take_parts(parameters, tensors);
   read_weights(folder, opened, loading, saved, std::move(tensors), mesh);
-  if (loading.control) {
-    const ModelSource base = opened.has_parts_alone ? base_of(about) : about;  // which has the other weights
-    fill_control(loading.control->folder, about.shape, parameters, std::move(control), mesh, loading.uses_average,
-                 &base);
-  }
+  // the source of the other weights
+  const ModelSource base = opened.has_parts_alone ? base_of(about) : about;
+  fill_parts(std::move(parts), loading, about.shape, parameters, mesh, base);
   if (saved.weights) saved.weights->loaded();
   if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });
   return saved;

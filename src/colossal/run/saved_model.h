@@ -63,6 +63,8 @@ struct Loading {
   std::vector<AdapterChoice> further_adapters{};
   /// Vectors of learned words that a text encoder gets, which the caller fills afterwards (models/clip_text_words.h)
   int64_t learned_rows = 0;
+  /// An IP-adapter that the model, a UNet, gets within it: a file, a folder or a run (run/image_prompt_source.h)
+  std::optional<AdapterChoice> image_prompt{};
 };
 
 /// Sets Loading::adapter and Loading::further_adapters.

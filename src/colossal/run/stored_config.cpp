@@ -5,6 +5,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
@@ -44,7 +45,8 @@ bool is_run(const std::string& folder) { return is_there(RunFolder(folder).confi
 
 Config stored_config(const std::string& folder) {
   auto config = read_config<Config>(RunFolder(folder).config());
-  if (config.tables.values().contains(kAdapterSource))
+  const bool needs_encoder = config.tables.text("adapter.kind") == kImagePromptKind;
+  if (!needs_encoder && config.tables.values().contains(kAdapterSource))
     config.tables.put(kAdapterSource, {.value = std::string(), .where = "the run"});
   const std::string from = config.model.from, tokenizer = config.data.tokenizer;
   if (!from.empty() && is_there(folder + "/config.json")) config.model.from = folder;

@@ -17,7 +17,8 @@ bool is_run(const std::string& folder);
 /// Reads the config of a run folder. In the result, model.from is the folder if it has the config.json of a run that
 /// started from a source, and data.tokenizer is never "auto": it is the folder, or the file in it, if the run has a
 /// tokenizer other than "bytes" and the folder has its files. Older folders have neither and need the sources.
-/// adapter.from is empty, because the run has all other keys of its adapters, and their values.
+/// adapter.from is empty, because the run has all other keys of its adapters, and their values; but of an IP-adapter,
+/// whose encoder of pictures it leads to.
 /// Errors ("run"): a source is needed, and there is no such file or folder. Errors of read_config().
 Config stored_config(const std::string& folder);
 

@@ -52,6 +52,7 @@ void LocalDrawer::Host::run(comm::World& world) {
   run::Loading loading = options.model.loading();
   loading.tokenizer = "none";
   loading.control = source.control;
+  loading.image_prompt = source.image_prompt;
   const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, layout, &program);
   const at::Device device = loaded.model.model->parameters().options().device;
   diffusion::PipelineParts parts(

@@ -219,6 +219,7 @@ ImageRequest RequestReader::image(std::string_view body) const {
       fields.number("guidance_scale", 0, kMostGuidance, "above 0 and at most 1000; 1 = none", /*excludes_low=*/true)
           .value_or(options.guidance);
   read_picture(fields, "control_image", options.control_image, request.files);
+  read_picture(fields, "ip_adapter_image", options.ip_image, request.files);
   refuse_fields(fields, kImages);
   return request;
 }

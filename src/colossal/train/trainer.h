@@ -157,8 +157,9 @@ class Trainer {
   void import_originals(const std::string& model);
   /// Loads the adapters of adapter.from.
   void import_adapters();
-  /// Writes the values with which a ControlNet within the model starts.
+  /// Write the values with which a ControlNet or an IP-adapter within the model starts.
   void import_control();
+  void import_image_prompt();
   /// Writes the vectors with which the words start that the run learns.
   void import_words();
   /// Returns run::checksum_of_base() if checkpoints leave its values out, the same on every rank; "" = they do

@@ -10,11 +10,13 @@
 #include "colossal/models/clip_text_words.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/unet_control_net.h"
+#include "colossal/models/unet_image_prompt.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/control_source.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/further_model.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
@@ -28,6 +30,7 @@ void Trainer::import_weights(bool resumed) {
   import_main(resumed);
   if (!resumed && data_.low_rank && !data_.low_rank->from.empty()) import_adapters();
   if (!resumed) import_control();
+  if (!resumed) import_image_prompt();
   if (!resumed) import_words();
   for (const run::ResolvedFurther& further : data_.further) {
     if (further.model.use == run::ModelUse::WithoutAdapters) {
@@ -49,8 +52,8 @@ void Trainer::import_weights(bool resumed) {
 void Trainer::import_further(const run::ResolvedFurther& further) {
   const std::vector<std::string> may_lack =
       further.source.has_new_head ? run::head_that_may_lack(further.source.shape) : std::vector<std::string>();
-  const std::vector<std::string> lacking = import_model(
-      further.source, further.model.name, [](const std::string&) { return true; }, may_lack);
+  const std::vector<std::string> lacking =
+      import_model(further.source, further.model.name, [](const std::string&) { return true; }, may_lack);
   if (!lacking.empty() && is_first())
     options_.notices.push_back(concat(further.source.path, " holds no ", lacking.front(), ": that head starts at 0"));
 }
@@ -137,6 +140,25 @@ void Trainer::import_control() {
                       base.path.empty() ? nullptr : &base);
   } else if (!config_.model.from.empty()) {
     run::copy_into_control(main_source(), engine_->parameters(), own, engine_->mesh());
+  }
+  engine_->weights_loaded();
+}
+
+void Trainer::import_image_prompt() {
+  const models::ModelShape& shape = engine_->model().shape;
+  if (!models::has_image_prompt(shape)) return;
+  const run::LowRankKeys keys = run::adapter_keys(config_);
+  std::vector<checkpoint::NamedTensor> weights = weights_of("");
+  const std::vector<checkpoint::NamedTensor> own = run::take_image_prompt(engine_->parameters(), weights);
+  const bool has_base = !config_.model.from.empty();
+  if (run::continues_image_prompt(keys)) {
+    const auto busy = world_.busy("reading " + keys.from);
+    run::ModelSource base;
+    if (has_base) base = main_source();
+    run::fill_image_prompt(keys.from, shape, engine_->parameters(), own, engine_->mesh(), /*uses_average=*/true,
+                           has_base ? &base : nullptr);
+  } else if (has_base) {
+    run::copy_into_image_prompt(main_source(), engine_->parameters(), own, engine_->mesh());
   }
   engine_->weights_loaded();
 }

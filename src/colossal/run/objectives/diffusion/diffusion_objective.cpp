@@ -18,6 +18,7 @@
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/clip_text_words.h"
 #include "colossal/models/unet_control_net.h"
+#include "colossal/models/unet_image_prompt.h"
 #include "colossal/run/control_source.h"
 #include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
@@ -29,6 +30,7 @@
 #include "colossal/run/objectives/diffusion/latent_cache.h"
 #include "colossal/run/objectives/diffusion/latent_samples.h"
 #include "colossal/run/objectives/diffusion/latents_of_run.h"
+#include "colossal/run/objectives/diffusion/prompt_pictures.h"
 #include "colossal/run/objectives/diffusion/variance_bound.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/program.h"
@@ -69,6 +71,10 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
           sizes.beside, " channels beside the noised ones; train a UNet with as many channels as outputs");
   const data::PictureSize size = size_of_pictures(data_keys_, pipeline_);
   if (run::trains_control(config)) control_ = adapter_keys(config).from;
+  if (run::trains_image_prompt(config)) {
+    image_prompt_ = adapter_keys(config);
+    image_encoder_ = trained_image_encoder(image_prompt_, static_cast<uint64_t>(config.training.seed));
+  }
   if (run::learns_words(config)) take_words(with_vectors(config, adapter_keys(config)));
   check_clip_keys(data_keys_, pipeline_);
   const bool encodes = data_keys_.encodes_in_step();
@@ -92,7 +98,9 @@ DiffusionObjective::DiffusionObjective(const Config& config, const OwnTables& ta
               .factor = pipeline_.factor,
               .patch = sizes.patch};
   check_control();
-  options_.conditions = models::conditions_of(control_ ? with_parts(shape) : shape);
+  check_image_prompt();
+  const bool has_part = control_ || !image_encoder_.path.empty();
+  options_.conditions = models::conditions_of(has_part ? with_parts(shape) : shape);
   if (sizes.frames > 0) {
     lengths_ = lengths_of_clips(data_keys_, pipeline_, config.replica_rows(0));
     options_.pixel_frames = lengths_.frames[data::largest_length(lengths_)];
@@ -118,6 +126,19 @@ void DiffusionObjective::check_control() const {
   require(data_keys_.prior.empty(), "data",
           "prior must be empty with adapter.kind = \"controlnet\", because its pictures have no control pictures: got ",
           data_keys_.prior);
+}
+
+/// Checks that the model can learn an IP-adapter, if the run trains one.
+void DiffusionObjective::check_image_prompt() const {
+  if (image_encoder_.path.empty()) return;
+  require(pipeline_.has_latents() && pipeline_.reads_text(), "adapter",
+          "adapter.kind = \"ip-adapter\" needs a unet that draws latents from captions: got another model; set "
+          "adapter.kind = \"lora\", or name another model");
+  require(
+      !data_keys_.encodes_in_step(), "data",
+      "latents must be \"auto\" or a folder with adapter.kind = \"ip-adapter\", where the embeddings of pictures are "
+      "stored: got \"",
+      data_keys_.latents, "\"; set data.latents = \"auto\"");
 }
 
 void DiffusionObjective::take_words(const LowRankKeys& keys) {
@@ -155,6 +176,10 @@ models::ModelShape DiffusionObjective::with_parts(models::ModelShape shape) cons
   if (control_) {
     models::OwnControl control = trained_control(*control_, shape, pipeline_.factor);
     return models::with_control(std::move(shape), std::move(control));
+  }
+  if (!image_encoder_.path.empty()) {
+    const models::OwnImagePrompt prompt = trained_image_prompt(image_prompt_, shape);
+    return models::with_image_prompt(std::move(shape), prompt);
   }
   if (!trains_text_encoder_ || !pipeline_.reads_text()) return shape;
   require((pipeline_.captions.size() == 1 && pipeline_.sizes.pooled == 0) || is_xl(pipeline_), "adapter",
@@ -222,6 +247,7 @@ LatentOptions DiffusionObjective::latent_options(bool has_cache) const {
   LatentOptions options{.noised = options_, .vae = autoencoder_sizes(pipeline_)};
   options.has_latents = pipeline_.has_latents();
   options.zeros_for_empty = pipeline_.zeros_for_empty;
+  if (!image_encoder_.path.empty()) options.image_encoder = key_of_image_encoder(image_encoder_);
   if (trains_text_encoder_ || (!has_cache && pipeline_.reads_text()))
     for (size_t i = 0; i < pipeline_.captions.size(); ++i)
       options.captions.push_back(std::make_shared<const text::Captions>(

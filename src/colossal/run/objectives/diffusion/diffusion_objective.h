@@ -17,6 +17,7 @@
 
 #include "colossal/data/videos/clip_lengths.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/low_rank_keys.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
@@ -47,12 +48,14 @@ class DiffusionObjective final : public Objective {
   bool trains_text_encoder() const { return trains_text_encoder_; }
   /// Returns true if the model has a ControlNet within it.
   bool trains_control() const { return control_.has_value(); }
+  /// Returns the encoder of pictures of a run that trains an IP-adapter; another run has none.
+  const ImageEncoderSource& image_encoder() const { return image_encoder_; }
   /// Returns true if the run learns words.
   bool learns_words() const { return word_rows_ > 0; }
   /// Returns the keys of [data] that only such runs have.
   const DrawnDataKeys& data_keys() const { return data_keys_; }
 
-  /// Errors: those of models::with_text_encoder() and trained_control().
+  /// Errors: those of models::with_text_encoder(), trained_control() and trained_image_prompt().
   models::ModelShape with_parts(models::ModelShape shape) const override;
   OpenedData open(const DataRequest& request) const override;
   /// Clips have the length of the batches with the most frames.
@@ -87,6 +90,7 @@ class DiffusionObjective final : public Objective {
   OpenedData open_drawn(const DataRequest& request) const;
   Drawn open_pictures(const Config& config) const;
   void check_control() const;
+  void check_image_prompt() const;
   LatentOptions latent_options(bool has_cache) const;
   NoisedOptions held_out_options() const;
   void take_words(const LowRankKeys& keys);
@@ -95,6 +99,8 @@ class DiffusionObjective final : public Objective {
   PipelineSource pipeline_;
   bool trains_text_encoder_;
   std::optional<std::string> control_;  // adapter.from of a run that trains a ControlNet
+  LowRankKeys image_prompt_{};          // keys of a run that trains an IP-adapter
+  ImageEncoderSource image_encoder_{};  // of such a run
   int64_t word_rows_ = 0;               // vectors of the words that a run learns
   DrawnDataKeys data_keys_;
   data::ClipLengths lengths_;  // of clips

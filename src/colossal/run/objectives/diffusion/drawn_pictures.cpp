@@ -355,4 +355,9 @@ at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const 
   return control_pixels_of(drawn, last, size);
 }
 
+std::string first_picture(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
+  const data::PictureSize size = size_of_pictures(keys, pipeline);
+  return open_files(config.data.path, 0, config, keys, pipeline, size).files->bytes(0);
+}
+
 }  // namespace colossal::run

@@ -86,8 +86,12 @@ Told LatentSamples::told_of(int64_t index, const data::BucketShape& bucket, bool
   const NoisedOptions& options = noiser_.options();
   Told told{.label = pictures_->at(index).label};
   if (options.text > 0) told.caption = this->told(pictures_->files->at(index).caption), told.empty = this->told("");
-  told.conditions = row_conditions(
-      options.conditions, {.pictures = *pictures_, .index = index, .bucket = bucket, .is_mirrored = is_mirrored});
+  told.conditions = row_conditions(options.conditions, {.pictures = *pictures_,
+                                                        .index = index,
+                                                        .bucket = bucket,
+                                                        .is_mirrored = is_mirrored,
+                                                        .cache = cache_.get(),
+                                                        .image_encoder = options_.image_encoder});
   return told;
 }
 
@@ -112,6 +116,7 @@ nlohmann::json LatentSamples::traits() const {
                         {"diffusion", noiser_.options().keys.fingerprint()},
                         {"mirror", noiser_.options().mirror}};
   if (pictures_->fps > 0) traits["fps"] = pictures_->fps;
+  if (!options_.image_encoder.empty()) traits["image_encoder"] = options_.image_encoder;
   return traits;
 }
 

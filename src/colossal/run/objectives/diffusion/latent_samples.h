@@ -35,6 +35,7 @@ struct LatentOptions {
   /// With NoisedOptions::tells_ids(): what makes tokens of captions, for each text encoder
   std::vector<std::shared_ptr<const text::Captions>> captions{};
   bool zeros_for_empty = false;  ///< zeros take the place of what the model reads of the empty caption
+  std::string image_encoder{};   ///< key_of_image_encoder() of a model with an IP-adapter, whose embeddings are stored
 };
 
 /// The pictures or clips of training, or those held out. A held-out picture has the mean of its latent. Rows that a

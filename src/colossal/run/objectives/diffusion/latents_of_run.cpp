@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/run/control_source.h"
+#include "colossal/run/image_prompt_source.h"
 #include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
@@ -80,6 +81,8 @@ bool trains_text_encoder(const Config& config) {
 }
 
 bool trains_control(const Config& config) { return adapter_keys(config).kind == kControlKind; }
+
+bool trains_image_prompt(const Config& config) { return adapter_keys(config).kind == kImagePromptKind; }
 
 void check_text_encoder(const Config& config) {
   const bool learns_words = adapter_keys(config).kind == kWordsKind;

@@ -43,6 +43,9 @@ bool trains_text_encoder(const Config& config);
 /// Returns true if the run trains a ControlNet.
 bool trains_control(const Config& config);
 
+/// Returns true if the run trains an IP-adapter.
+bool trains_image_prompt(const Config& config);
+
 /// Checks that a run can train adapters of the text encoder, if it does. Errors ("adapter"): model.from is no pipeline.
 void check_text_encoder(const Config& config);
 

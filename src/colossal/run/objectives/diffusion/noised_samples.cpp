@@ -20,7 +20,8 @@ namespace {
 
 using tensor::Dim;
 
-constexpr double kGoldenRatio = 0.61803398874989485;  // the fractions of its multiples are spread evenly
+constexpr double kImageWithLabel = 1.0 / 2, kImageAlone = 1.0 / 18;  // shares of rows without their image prompt
+constexpr double kGoldenRatio = 0.61803398874989485;                 // the fractions of its multiples are spread evenly
 
 /// Returns the standard normal number with this cumulated probability, in [0, 1).
 double normal_quantile(double uniform) {
@@ -164,17 +165,29 @@ Noiser::Drawn Noiser::draw(double uniform, const at::Tensor& picture) const {
   return {noise::table_level(levels_, t), static_cast<double>(t) / static_cast<double>(levels_.steps())};
 }
 
-void Noiser::tell(const Told& told, bool is_dropped, tensor::Batch& batch, int64_t row) const {
+Noiser::Dropped Noiser::dropped(uint64_t own_seed) const {
+  if (options_.is_held_out) return {};
+  Dropped dropped{.label = uniform_of(own_seed, "label") < options_.keys.drop_label};
+  dropped.image = uniform_of(own_seed, "image") < (dropped.label ? kImageWithLabel : kImageAlone);
+  return dropped;
+}
+
+void Noiser::tell(const Told& told, const Dropped& dropped, tensor::Batch& batch, int64_t row) const {
   const auto set_integer = [&](const char* field, int64_t value) {
     batch.at(field).mutable_data_ptr<int64_t>()[row] = value;
   };
-  for (const models::Condition& one : options_.conditions)
-    batch.at(one.name).select(0, row).copy_(told.conditions.at(one.name)[0]);
-  if (options_.text == 0) return set_integer(kClasses, is_dropped ? options_.null_class : told.label);
+  for (const models::Condition& one : options_.conditions) {
+    const at::Tensor value = batch.at(one.name).select(0, row);
+    if (dropped.image && one.name == models::kImageEmbedding)
+      value.zero_();
+    else
+      value.copy_(told.conditions.at(one.name)[0]);
+  }
+  if (options_.text == 0) return set_integer(kClasses, dropped.label ? options_.null_class : told.label);
   const bool has_null = options_.masks_text;  // of its own, so the empty caption is not needed
-  const tensor::Batch& caption = is_dropped && !has_null ? told.empty : told.caption;
+  const tensor::Batch& caption = dropped.label && !has_null ? told.empty : told.caption;
   for (const auto& [name, field] : caption.fields()) batch.at(name).select(0, row).copy_(field.tensor[0]);
-  if (has_null) set_integer(kUntold, is_dropped ? 1 : 0);
+  if (has_null) set_integer(kUntold, dropped.label ? 1 : 0);
 }
 
 void Noiser::give_frames(const at::Tensor& clip, uint64_t own_seed, tensor::Batch& batch, int64_t row) const {
@@ -207,7 +220,7 @@ void Noiser::fill(const at::Tensor& picture, const Told& told, int64_t index, ui
   mix_into(batch, kNoised, row, {scale * level.mix.signal, scale * level.mix.noise}, picture, input);
   mix_into(batch, kTargets, row, wanted, picture, noise);
   if (options_.gives_frames() && is_trained) give_frames(picture, own_seed, batch, row);
-  tell(told, is_trained && uniform_of(own_seed, "label") < keys.drop_label, batch, row);
+  tell(told, dropped(own_seed), batch, row);
   const double snr = std::pow(level.mix.signal / level.mix.noise, 2);
   set(batch, kTimes, row, level.time);
   set(batch, kWeights, row, noise::min_snr_weight(target_, snr, keys.min_snr));

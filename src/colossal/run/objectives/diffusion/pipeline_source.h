@@ -18,6 +18,7 @@
 #include "colossal/ops/convolution.h"
 #include "colossal/run/adapter_choice.h"
 #include "colossal/run/config.h"
+#include "colossal/run/image_encoder_source.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/text/captions.h"
@@ -51,6 +52,8 @@ struct PipelineSource {
   std::vector<std::string> notices{};      ///< lines for the user
   std::vector<std::string> learned{};      ///< files and runs with words for the text encoder (run/learned_words.h)
   std::optional<AdapterChoice> control{};  ///< ControlNet that the model gets within it (Loading::control)
+  std::optional<AdapterChoice> image_prompt{};  ///< IP-adapter that it gets (Loading::image_prompt)
+  ImageEncoderSource image_encoder{};           ///< of that IP-adapter, or of the one that a run trains
 
   bool reads_text() const { return sizes.text > 0; }
   bool has_latents() const { return !vae.empty(); }

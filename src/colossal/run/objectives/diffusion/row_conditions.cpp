@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
+#include "colossal/run/objectives/diffusion/prompt_pictures.h"
 
 namespace colossal::run {
 namespace {
@@ -28,6 +29,8 @@ at::Tensor condition_of(const std::string& name, const ShownPicture& shown) {
     return at::scalar_tensor(shown.bucket.frames == 1 ? kPictureRate : shown.pictures.fps, at::kFloat);
   if (name == models::kSizes) return sizes_of(shown);
   if (name == models::kGuidance) return at::scalar_tensor(1, at::kFloat);
+  if (name == models::kImageEmbedding && shown.cache)
+    return shown.cache->picture(prompt_id(shown.pictures.at(shown.index), shown.image_encoder), /*mirrored=*/false);
   require(name == models::kControl, "data", "rows of pictures have no field ", name,
           ", which the model reads; name another model");
   const at::Tensor control = control_pixels_of(shown.pictures, shown.index, shown.bucket.size);
