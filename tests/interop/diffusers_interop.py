@@ -739,6 +739,68 @@ def control_nets():
     compare("our controlnet as a folder", diffusers.ControlNetModel.from_pretrained(out), out)
 
 
+def image_prompts():
+    """Compares CLIP's encoder of pictures, a UNet with an IP-adapter, whole drawings, and what we write."""
+    from PIL import Image
+    at, width = interop.temp_dir / "ip", 32
+    encoder = randomly(transformers.CLIPVisionModelWithProjection(transformers.CLIPVisionConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8,
+        projection_dim=24, hidden_act="gelu")), 31)
+    encoder.save_pretrained(at / "image_encoder")
+    torch.manual_seed(32)
+    in_both("image encoder", at / "image_encoder", encoder, {"images": torch.randn(2, 3, 32, 32)},
+            lambda m, b: {"embedding": m(b["images"]).image_embeds})
+    sizes = {"image_proj.proj.weight": (4 * width, 24), "image_proj.proj.bias": (4 * width,),
+             "image_proj.norm.weight": (width,), "image_proj.norm.bias": (width,)}
+    plain = diffusers.UNet2DConditionModel(**UNET)
+    for i, name in enumerate(plain.attn_processors):
+        if "attn2" in name:
+            rows = plain.get_submodule(name.removesuffix(".processor")).to_k.out_features
+            sizes |= {f"ip_adapter.{i}.to_{which}_ip.weight": (rows, width) for which in "kv"}
+    save_file({name: torch.randn(size) * 0.3 + (name == "image_proj.norm.weight") for name, size in sizes.items()},
+              at / "ip-adapter_tiny.safetensors")
+    image = Image.fromarray(np.random.default_rng(6).integers(0, 255, (45, 37, 3), dtype=np.uint8))
+    image.save(interop.temp_dir / "prompt.png")
+
+    def adapted(path, name):
+        their = diffusers.StableDiffusionPipeline.from_pretrained(folder, safety_checker=None)
+        their.load_ip_adapter(str(path), subfolder="", weight_name=name)
+        their.set_ip_adapter_scale(0.8)
+        their.set_progress_bar_config(disable=True)
+        return their
+
+    torch.manual_seed(33)
+    for height, cells in ((5, 7), (6, 10)):
+        batch = {"noised": torch.randn(2, 4, height, cells), "times": torch.tensor([500.0, 20.0]),
+                 "text": torch.randn(2, 7, width), "image": torch.randn(2, 24)}
+        in_both(f"ip-adapter {height} x {cells}", folder / "unet", adapted(at, "ip-adapter_tiny.safetensors").unet,
+                batch, lambda m, b: {"predicted": m(
+                    b["noised"], b["times"], encoder_hidden_states=b["text"],
+                    added_cond_kwargs={"image_embeds": [b["image"][:, None]]}).sample}, f"{at}:0.8")
+    latents = torch.randn(1, 4, 8, 8)
+    save_file({"latents": latents}, interop.temp_dir / "latents.safetensors")
+
+    def compare(name, their, path):
+        wanted = their("a red circle", ip_adapter_image=image, num_inference_steps=5, guidance_scale=3.0,
+                       latents=latents.clone(), output_type="np").images[0]
+        out = interop.temp_dir / "prompted.png"
+        interop.colossal("draw", "--from", folder, "--ip", f"{path}:0.8", "--ip-image",
+                         interop.temp_dir / "prompt.png", "--prompt", "a red circle", "--steps", 5, "--guidance", 3,
+                         "--latents", interop.temp_dir / "latents.safetensors", "--to", out)
+        off = np.abs(np.asarray(Image.open(out)).astype(int) - (wanted * 255).round()).max()
+        assert off <= 1, (name, off)
+        print("drawing with", name, "is off by", off)
+
+    compare("an ip-adapter", adapted(at, "ip-adapter_tiny.safetensors"), at)
+    run, out = interop.temp_dir / "ip-run", interop.temp_dir / "ip-out"
+    interop.colossal("train", interop.source_dir / "examples/controlnet_shapes.toml", "--adapter.kind=ip-adapter",
+                     f"--run.folder={run}", f"--model.from={folder}", "--data.path=builtin-shapes:16",
+                     "--data.held_out=0", "--data.size=16,16", f"--adapter.from={at}", "--training.steps=2",
+                     "--training.batch_size=4", "--training.evaluate_every=0", "--optimizer.warmup_steps=0")
+    interop.colossal("export", "--from", run, "--adapter-only", "--to", out)
+    compare("our ip-adapter", adapted(out, "ip-adapter.safetensors"), run)
+
+
 sampler_steps.compare()
 parts()
 clips()
@@ -753,3 +815,4 @@ from_pictures()
 adapters()
 gradients()
 control_nets()
+image_prompts()

@@ -7,7 +7,9 @@
 //     with `tiles` (of any value) too -> means, decoded     (the same in tiles)
 //     ids -> states, and pooled                             (a text encoder)
 //   DTYPE: float or double, of weights and results.
-//   If BATCH has `control`, ADAPTERS is FOLDER[:SCALE] of a ControlNet, which the denoiser gets.
+//     images -> embedding                                   (an encoder of pictures)
+//   If BATCH has `control` or `image`, ADAPTERS is FOLDER[:SCALE] of a ControlNet or an IP-adapter, which the denoiser
+//   gets.
 //   With other ADAPTERS, a file of a pipeline, FOLDER is that pipeline, and it writes the gradients of the adapters of
 //   both parts: noised, times, ids and weights -> loss, the sum of weights times what is predicted, and lora_A and
 //   lora_B of each module.
@@ -28,6 +30,7 @@
 #include "colossal/models/autoencoder_tiles.h"
 #include "colossal/models/clip_text_within.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/image_encoder.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/text_encoder.h"
 #include "colossal/nn/batch_step.h"
@@ -71,6 +74,7 @@ at::Tensor predicted(distributed::DistributedModel& model, const Tensors& given)
                                                        {"guidance", {Dim::Row}},
                                                        {"text", {Dim::Row, Dim::Other, Dim::Feature}},
                                                        {"control", {Dim::Row, Dim::Other, Dim::Other, Dim::Other}},
+                                                       {"image", {Dim::Row, Dim::Other}},
                                                        {"pooled", {Dim::Row, Dim::Other}}};
   tensor::Batch batch;
   for (const auto& [name, x] : given) batch.add(name, {x, fields.at(name)});
@@ -85,6 +89,7 @@ at::Tensor predicted(distributed::DistributedModel& model, const Tensors& given)
 Tensors results_of(distributed::DistributedModel& model, const Tensors& given) {
   if (given.contains("noised")) return {{"predicted", predicted(model, given)}};
   const models::Model& own = model.decoding_model();
+  if (given.contains("images")) return {{"embedding", models::image_embedding(own, given.at("images"))}};
   if (given.contains("ids")) {
     const at::Tensor& ids = given.at("ids");
     return {{"states", models::text_states(own, ids)}, {"pooled", models::pooled_state(own, ids)}};
@@ -149,10 +154,12 @@ int main(int count, char** words) {
       const at::NoGradGuard no_grad;
       comm::Mesh mesh(world, {});
       const Tensors given = read(words[2], dtype);
-      if (count == 6 && !given.contains("control"))
+      const bool has_control = given.contains("control"), has_image = given.contains("image");
+      if (count == 6 && !has_control && !has_image)
         return write(words[3], gradients_of(words[1], words[5], given, dtype, mesh));
       run::Loading loading{.tokenizer = "none", .dtype = dtype};
-      if (count == 6) loading.control = run::parse_adapter(words[5]);
+      if (has_control) loading.control = run::parse_adapter(words[5]);
+      if (has_image) loading.image_prompt = run::parse_adapter(words[5]);
       const run::SavedModel saved = run::load_model(words[1], mesh, {}, at::kCPU, loading);
       write(words[3], results_of(*saved.model, given));
     });
