@@ -36,6 +36,14 @@ at::Tensor for_model(const at::Tensor& x, const OwnModel& model) {
 
 at::Tensor on_host(const at::Tensor& x) { return x.to(at::kCPU).to(at::promote_types(x.scalar_type(), at::kFloat)); }
 
+/// Returns the encoder of pictures; null = there is none.
+std::unique_ptr<OwnModel> loaded_image_encoder(const run::ImageEncoderSource& source, OwnLoading loading,
+                                               comm::World& world, at::Device device, const run::Program& program) {
+  if (source.path.empty()) return nullptr;
+  loading.seed = source.seed;
+  return std::make_unique<OwnModel>(source.path, world, device, loading, program);
+}
+
 /// Returns the adapters that are merged into the text encoder of that number: those of its run, and those among
 /// `adapters` that have some.
 std::vector<run::AdapterChoice> text_adapters_of(const run::PipelineSource& source, size_t encoder,
@@ -114,12 +122,8 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
       encoders_.back().model = std::move(model);
   }
   if (!encoders.empty()) run::check_encoders(source, encoders);
-  if (!source.image_encoder.path.empty()) {
-    OwnLoading of_pictures = own;
-    of_pictures.seed = source.image_encoder.seed;
-    image_encoder_ = std::make_unique<OwnModel>(source.image_encoder.path, world, device, of_pictures, program);
-    add_notices_of(*image_encoder_);
-  }
+  image_encoder_ = loaded_image_encoder(source.image_encoder, own, world, device, program);
+  if (image_encoder_) add_notices_of(*image_encoder_);
   if (!source.vae.empty()) {
     const bool overflows = source.sizes.sizes > 0 && own.dtype == at::kHalf &&
                            run::find_source(source.vae, program).shape.part<models::FloatRange>().exceeds_fp16;
