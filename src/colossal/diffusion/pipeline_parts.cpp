@@ -124,20 +124,24 @@ PipelineParts::PipelineParts(const run::PipelineSource& source, comm::World& wor
   if (!encoders.empty()) run::check_encoders(source, encoders);
   image_encoder_ = loaded_image_encoder(source.image_encoder, own, world, device, program);
   if (image_encoder_) add_notices_of(*image_encoder_);
-  if (!source.vae.empty()) {
-    const bool overflows = source.sizes.sizes > 0 && own.dtype == at::kHalf &&
-                           run::find_source(source.vae, program).shape.part<models::FloatRange>().exceeds_fp16;
-    if (overflows) {
-      own.dtype = at::kFloat;
-      notices_.push_back(concat("the autoencoder ", source.vae,
-                                " computes in fp32, because its numbers overflow in fp16 (force_upcast)"));
-    }
-    vae_ = std::make_unique<OwnModel>(source.vae, world, device, own, program);
-    const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
-    require(sizes.channels == source.sizes.channels, "draw", "the autoencoder ", source.vae, " must have latents of ",
-            source.sizes.channels, " channels, which the model draws: got ", sizes.channels);
-    add_notices_of(*vae_);
+  load_vae(source, own, world, device, program);
+}
+
+void PipelineParts::load_vae(const run::PipelineSource& source, OwnLoading own, comm::World& world, at::Device device,
+                             const run::Program& program) {
+  if (source.vae.empty()) return;
+  const bool overflows = source.sizes.sizes > 0 && own.dtype == at::kHalf &&
+                         run::find_source(source.vae, program).shape.part<models::FloatRange>().exceeds_fp16;
+  if (overflows) {
+    own.dtype = at::kFloat;
+    notices_.push_back(concat("the autoencoder ", source.vae,
+                              " computes in fp32, because its numbers overflow in fp16 (force_upcast)"));
   }
+  vae_ = std::make_unique<OwnModel>(source.vae, world, device, own, program);
+  const models::AutoencoderSizes sizes = models::autoencoder_of(vae_->model().shape);
+  require(sizes.channels == source.sizes.channels, "draw", "the autoencoder ", source.vae, " must have latents of ",
+          source.sizes.channels, " channels, which the model draws: got ", sizes.channels);
+  notices_.insert(notices_.end(), vae_->notices().begin(), vae_->notices().end());
 }
 
 at::Tensor PipelineParts::embedding(const std::string& bytes, const std::string& name) const {

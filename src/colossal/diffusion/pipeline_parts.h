@@ -79,6 +79,8 @@ class PipelineParts {
   std::vector<std::string> take_notices();
 
  private:
+  void load_vae(const run::PipelineSource& source, OwnLoading own, comm::World& world, at::Device device,
+                const run::Program& program);
   at::Tensor decoded(const at::Tensor& sample, bool in_tiles, distributed::RowGroup& group) const;
   at::Tensor moments(const at::Tensor& pixels, bool in_tiles, distributed::RowGroup& group) const;
 
