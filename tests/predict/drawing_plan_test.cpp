@@ -11,6 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/diffusion/pipeline_parts.h"
@@ -19,8 +20,11 @@
 #include "colossal/models/autoencoder.h"
 #include "colossal/models/autoencoder_clips.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/image_encoder.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/unet_control_net.h"
+#include "colossal/models/unet_image_prompt.h"
+#include "colossal/nn/serial_layers.h"
 #include "colossal/plan/profile.h"
 #include "colossal/run/data.h"
 #include "colossal/run/model_source.h"
@@ -127,6 +131,44 @@ TEST(DrawingPlan, CountsAControlNetWithinTheModel) {
   source.factor = 4;
   EXPECT_THAT(test::thrown_message([&] { diffusion::add_parts(source, {.control = folder.path()}, run::built_in()); }),
               testing::HasSubstr("must read 4 pixels a side for each cell, as the autoencoder does: got 8"));
+}
+
+TEST(DrawingPlan, CountsAnIpAdapterAndItsEncoder) {
+  const char *preset = "sd-1.5-tiny", *encoder = "clip-vision-tiny";
+  run::PipelineSource source = pipeline_of(preset);
+  const models::ModelShape pictures = run::find_source(encoder, run::built_in()).shape,
+                           whole = models::with_image_prompt(
+                               run::find_source(preset, run::built_in()).shape,
+                               {.features = models::image_encoder_of(pictures).features, .tokens = 4});
+  nn::Parameters parameters({}, {.device = at::kMeta, .without_memory = true});
+  nn::SerialLayers layers(parameters);
+  models::make_model(whole, layers);
+  const test::TemporaryFolder folder;  // of an adapter of zeros, and of the encoder's config alone
+  folder.write("image_encoder/config.json", pictures.architecture->to_json()(pictures).dump());
+  std::vector<checkpoint::TensorEntry> entries;
+  int64_t added = 0;
+  for (const nn::ExternalName& name : models::image_prompt_names(whole)) {
+    std::vector<int64_t> sizes = parameters.at(name.ours).spec.shape;
+    added += parameters.at(name.ours).spec.numel();
+    sizes[0] /= static_cast<int64_t>(name.parts.size());
+    for (const nn::ExternalRows& part : name.parts)
+      entries.push_back({.name = part.name, .dtype = at::kFloat, .shape = sizes});
+  }
+  checkpoint::sort_entries(entries);
+  checkpoint::SafetensorsWriter writer(folder / "ip-adapter.safetensors", entries);
+  for (const checkpoint::TensorEntry& entry : entries) writer.write(at::zeros(entry.shape));
+  writer.finish();
+  const auto plan = [&] {
+    return plan_drawing(source, {.cells = {8, 8}}, {}, plan::find_profile("rtx-3060"), run::built_in());
+  };
+  const DrawingPlan alone = plan();
+  diffusion::add_parts(source, {.image_prompt = folder.path() + ":0.8"}, run::built_in());
+  const DrawingPlan both = plan();
+  ASSERT_EQ(both.parts.size(), alone.parts.size() + 1);
+  EXPECT_EQ(both.parts.at(1).name, "image encoder");
+  EXPECT_GT(both.parts.at(1).peak_bytes, both.parts.at(1).weights);
+  EXPECT_EQ(both.parts.at(2).weights - alone.parts.at(1).weights, 4 * added);
+  EXPECT_GT(both.step_seconds, alone.step_seconds);
 }
 
 TEST(DrawingPlan, CountsTiles) {

@@ -79,11 +79,15 @@ def test_images_begin_drawings(run, drawer, tmp_path):
             drawer.draw("star", image=wrong)
     with pytest.raises(Error, match="control-image must come with a ControlNet"):
         drawer.draw("star", control_image=star)
+    with pytest.raises(Error, match="ip-image must come with an IP-adapter"):
+        drawer.draw("star", ip_image=star)
 
 
-def test_controlnets_are_loaded_with_the_model(run):
+def test_parts_are_loaded_with_the_model(run):
     with pytest.raises(Error, match="must have a ControlNet"):
         Drawer(run, control=f"{run}:0.8")
+    with pytest.raises(Error, match="IP-adapter"):
+        Drawer(run, ip=f"{run}:0.8")
 
 
 def test_what_cannot_be_drawn_is_refused(drawer, tmp_path):

@@ -94,7 +94,8 @@ class PictureServer {
     for (int64_t k = 0; k < options.count; ++k)
       take({.png = concat(options.prompt, "|", options.negative, "|", options.drawn, "|", options.size, "|",
                           options.steps, "|", options.guidance, "|", options.seed + k,
-                          options.control_image.empty() ? "" : "|" + given.files.at(options.control_image)),
+                          options.control_image.empty() ? "" : "|" + given.files.at(options.control_image),
+                          options.ip_image.empty() ? "" : "|resembles " + given.files.at(options.ip_image)),
             .seed = options.seed + k});
     if (options.prompt == "long") return {"words are lost"};
     return {};
@@ -123,12 +124,14 @@ TEST(ImageRoute, HasTheDefaultsOfDraw) {
   EXPECT_EQ(server.answer(R"({"prompt": "a cat", "seed": 3, "size": "auto"})").second.at(0), wanted);
 }
 
-TEST(ImageRoute, DrawsAlongAControlPicture) {
+TEST(ImageRoute, DrawsAlongAControlPictureAndAnImagePrompt) {
   const PictureServer server;
   const std::string file = "\x89PNG\0"s + "file";
   for (const std::string start : {"", "data:image/png;base64,"}) {
     const Json body{{"prompt", "a cat"}, {"seed", 3}, {"control_image", start + base64(file)}, {"control_strength", 1}};
     EXPECT_THAT(server.answer(body.dump()).second.at(0), testing::EndsWith("|3|" + file));
+    const Json resembled{{"prompt", "a cat"}, {"seed", 3}, {"ip_adapter_image", start + base64(file)}};
+    EXPECT_THAT(server.answer(resembled.dump()).second.at(0), testing::EndsWith("|3|resembles " + file));
   }
 }
 
