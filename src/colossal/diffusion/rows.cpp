@@ -90,10 +90,7 @@ std::vector<run::Sample> drawn_samples(train::Trainer& trainer, const run::Progr
   const run::PipelineSource& source = *pipeline;
   const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
   const std::string& prompt = config.training.sample_prompt;
-  const auto& objective = dynamic_cast<const run::DiffusionObjective&>(trainer.engine().objective());
-  PartsLoading loading;
-  loading.image_encoder = objective.image_encoder();
-  PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, loading,
+  PipelineParts parts(source, trainer.engine().mesh().world(), trainer.engine().parameters().options().device, {},
                       program);
   if (source.sizes.frames > 0) {
     // Ranks that share frames (dsp) cannot share a single picture.
