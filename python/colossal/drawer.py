@@ -64,7 +64,8 @@ class Drawer:
     The options are those of `colossal draw`: `precision` is the dtype of weights and activations, `memory_device` and
     `memory_host` bound the memory for weights, `memory_disk` is a folder for what does not fit. Of a run with
     training.ema the average of the weights is used, and with `no_ema` the last ones. `control` is a ControlNet,
-    ``"FOLDER:0.8"``, and `ip` an IP-adapter in that form, `embedding` are files of learned words; `vae` and `text_encoder` replace those of the folder.
+    ``"FOLDER:0.8"``, and `ip` an IP-adapter in that form. `embedding` are files of learned words; `vae` and
+    `text_encoder` replace those of the folder.
 
     Errors: `colossal.Error` with the command's message.
     """

@@ -151,7 +151,7 @@ TEST_F(LargeModels, DrawWithGuidance) {
 }
 
 // One step of a flow from noise is the noise minus what the model predicts.
-TEST_F(LargeModels, AreToldTheHeightBeforeTheWidthThatIsDrawn) {
+TEST_F(LargeModels, TellTheHeightBeforeTheWidthThatIsDrawn) {
   const run::Config c = large_config(
       "sdxl-tiny", "run",
       {"--training.evaluate_batches=0", "--diffusion.target=flow", "--diffusion.drop_label=0", "--training.steps=3"});

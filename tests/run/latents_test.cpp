@@ -490,7 +490,7 @@ TEST_F(LatentRows, HeldOutHaveTheMeanAndTheirCaption) {
 }
 
 // SDXL: height before width, of the file, of the crop's corner, and of what is learned.
-TEST_F(LatentRows, AreToldTheSizesOfTheirPicture) {
+TEST_F(LatentRows, TellTheSizesOfTheirPicture) {
   write("wide", 24, 16, 9);
   options_.noised.conditions = {{.name = models::kSizes, .sizes = {6}}};
   const at::Tensor sizes = filled(samples(), 3, 5).at(models::kSizes);

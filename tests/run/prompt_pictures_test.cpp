@@ -30,7 +30,7 @@ at::Tensor bytes_of(const data::Picture& picture) {
 }
 
 // Pillow's weights have 22 bits, so single pixels may round to a neighbour.
-TEST(PromptPictures, AreReadAsByTransformers) {
+TEST(PromptPictures, EqualThoseOfTransformers) {
   const at::Tensor wide = bytes_of(picture(45, 37)), high = bytes_of(picture(10, 23));
   ASSERT_EQ(wide.sizes(), at::IntArrayRef({3, 16, 16}));
   EXPECT_NEAR(wide.sum().item<double>(), 90686, 3);
@@ -48,7 +48,7 @@ TEST(PromptPictures, AreReadAsByTransformers) {
   EXPECT_TRUE(at::equal(pixels_to_encode(png, "wide.png", 16), pixels_to_encode(picture(45, 37), 16)));
 }
 
-TEST(PromptPictures, AreIdentifiedByPictureAndEncoder) {
+TEST(PromptPictures, DependOnPictureAndEncoder) {
   const std::string one = key_of_image_encoder({"clip-vision-tiny", 1}),
                     other = key_of_image_encoder({"clip-vision-tiny", 2});
   EXPECT_EQ(one, "clip-vision-tiny-1");
@@ -57,7 +57,7 @@ TEST(PromptPictures, AreIdentifiedByPictureAndEncoder) {
 }
 
 // 5 % of the rows are without the picture, 5 % without the caption and 5 % without both, as in 2308.06721.
-TEST(PromptPictures, AreDroppedWithAndWithoutTheCaption) {
+TEST(PromptPictures, DropWithAndWithoutTheCaption) {
   const auto text = [](double value) {
     tensor::Batch batch;
     batch.add(kText,

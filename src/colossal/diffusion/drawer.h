@@ -51,8 +51,8 @@ class Drawer {
   /// Checks options without drawing. Errors ("draw"): a class that the model does not have; a prompt or clip_skip for a
   /// model of classes, and a class for one of prompts; a negative prompt or rescaling without guidance; a size off the
   /// grid of the model, with the nearest, or beyond its positions; a control picture without a ControlNet, a picture to
-  /// resemble without an IP-adapter, and the reverse; those of check_clip_options(), run::plan_of() and of the tensors' sizes. ("data"): given files that cannot
-  /// be decoded.
+  /// resemble without an IP-adapter, and the reverse; those of check_clip_options(), run::plan_of() and of the tensors'
+  /// sizes. ("data"): given files that cannot be decoded.
   static void check(const run::PipelineSource& source, const DrawOptions& options, const GivenPictures& given);
 
   /// Draws options.count pictures and calls `take` for each in order, on rank 0 of the mesh. Picture k has the seed

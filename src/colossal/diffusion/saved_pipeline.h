@@ -35,16 +35,17 @@ std::shared_ptr<const run::DiffusionObjective> objective_of_run(const std::strin
 bool draws_pictures(const std::string& from, const run::Program& program);
 
 /// Finds the pipeline of a run folder, or of a folder of diffusers; with `other` parts also that of a model alone, such
-/// as the folder of a transformer (run::pipeline_of_model()). A run that trained a ControlNet or an IP-adapter draws with
-/// it, unless `other` names one. `sampler`: as for run::pipeline_in_folder(). It reads no weights but those of learned words.
+/// as the folder of a transformer (run::pipeline_of_model()). A run that trained a ControlNet or an IP-adapter draws
+/// with it, unless `other` names one. `sampler`: as for run::pipeline_in_folder(). It reads no weights but those of
+/// learned words.
 /// Errors: those of objective_of_run(), run::pipeline_in_folder(), run::pipeline_of_model(), run::replace_parts() and
 /// add_parts().
 run::PipelineSource find_pipeline(const std::string& from, const run::Program& program, const char* component,
                                   const std::string& sampler = "", const OtherParts& other = {});
 
 /// Adds the ControlNet, the IP-adapter and the learned words of `other` to a pipeline. Errors ("adapter"): those of
-/// run::parse_adapter(), run::control_of(), run::check_control_factor(), run::image_encoder_of(), run::image_prompt_of()
-/// and run::read_words(). ("draw") learned words for a model of classes.
+/// run::parse_adapter(), run::control_of(), run::check_control_factor(), run::image_encoder_of(),
+/// run::image_prompt_of() and run::read_words(). ("draw") learned words for a model of classes.
 void add_parts(run::PipelineSource& source, const OtherParts& other, const run::Program& program);
 
 }  // namespace colossal::diffusion
