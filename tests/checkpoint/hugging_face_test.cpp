@@ -193,8 +193,8 @@ TEST(HuggingFace, NamesTheRemedyForAFolderWithoutSafetensors) {
     return test::thrown_message([&] { import_weights(folder.path(), parameters, names()); });
   };
   EXPECT_THAT(refusal(), HasSubstr("has neither model.safetensors nor its index file; download it, or convert"));
-  folder.write("pytorch_model-00001-of-00002.bin", "");
-  EXPECT_THAT(refusal(), HasSubstr("its pytorch_model*.bin is not read, because a pickle can run code; convert to "
+  folder.write("pytorch_model-00001-of-00002.bin", "");  // without the index that lists it
+  EXPECT_THAT(refusal(), HasSubstr("its pytorch_model*.bin is not read in their place; convert to "
                                    "safetensors, with the packages torch and "
                                    "safetensors: python3 -c 'import glob, torch; "));
   EXPECT_THAT(refusal(), HasSubstr("save_file({name: t.clone().contiguous() for name, t in tensors.items()}, \"" +

@@ -57,10 +57,11 @@ TEST(WeightFolder, RefusesPickles) {
     const test::TemporaryFolder folder;
     const std::string path = folder.write(name, "");
     EXPECT_THAT(test::thrown_message([&] { WeightFolder open(folder.path()); }),
-                AllOf(HasSubstr("can run code; convert to safetensors"), HasSubstr(".safetensors\", {")))
+                AllOf(HasSubstr("is not read in their place; convert to safetensors"), HasSubstr(".safetensors\", {")))
         << name;
-    EXPECT_THAT(test::thrown_message([&] { WeightFolder open(path); }),
-                AllOf(HasSubstr(name), HasSubstr("can run code; convert to safetensors")))
+    EXPECT_THAT(
+        test::thrown_message([&] { WeightFolder open(path); }),
+        AllOf(HasSubstr(name), HasSubstr("must have safetensors: a pickle is not read in their place; convert")))
         << name;
   }
   const test::TemporaryFolder folder;

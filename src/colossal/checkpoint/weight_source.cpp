@@ -16,6 +16,7 @@
 #include "colossal/checkpoint/ldm/weights.h"
 #include "colossal/checkpoint/quantized/bitsandbytes.h"
 #include "colossal/checkpoint/quantized/folder.h"
+#include "colossal/checkpoint/strided_weights.h"
 #include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
@@ -92,8 +93,9 @@ at::Tensor WeightSource::row(const std::string& name, int64_t row) const { retur
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (formats::is_gguf(path)) return std::make_unique<GgufWeights>(path);
   if (const std::optional<LdmPart> part = ldm_part(path)) return std::make_unique<LdmWeights>(part->file, part->part);
-  const std::string folder = model_folder(path), about = folder + "/config.json";
   std::error_code none;
+  if (has_strided_name(path) && std::filesystem::is_regular_file(path, none)) return open_strided_weights(path);
+  const std::string folder = model_folder(path), about = folder + "/config.json";
   if (std::filesystem::exists(about, none))
     if (const nlohmann::json config = read_json_object(about, "hugging face"); is_quantized(config)) {
       const QuantizedFormat format = quantized_format(config, about);
@@ -101,6 +103,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path) {
         return std::make_unique<BitsandbytesFolder>(folder, format.transposed);
       return std::make_unique<QuantizedFolder>(folder, format);
     }
+  if (std::unique_ptr<WeightSource> pickled = open_pickled_folder(folder)) return pickled;
   return std::make_unique<WeightFolder>(folder);
 }
 

@@ -9,6 +9,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/pipeline_parts.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/weight_folder.h"
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/diffusion/own_model.h"
@@ -45,7 +46,7 @@ void write_scheduler(const json& config, const std::string& to) {
   write_file(to + "/scheduler_config.json", config.dump(2) + "\n");
 }
 
-/// Returns true for files that hold weights as Python objects, which run code when they are opened.
+/// Returns true for files that hold weights as Python objects.
 bool is_pickle(const fs::path& file) {
   const std::string end = file.extension();
   return end == ".bin" || end == ".pt" || end == ".pth" || end == ".ckpt" || end == ".pkl";
@@ -63,8 +64,10 @@ void copy_part(const std::string& from, const std::string& to, bool (*takes)(con
   fs::remove_all(to);
   create_folder(to);
   try {
+    // Pickles beside safetensors hold the same weights.
+    const bool takes_pickles = !takes && !checkpoint::has_weight_files(from);
     for (const fs::directory_entry& entry : fs::directory_iterator(from))
-      if (entry.is_regular_file() && !is_pickle(entry.path()) && (!takes || takes(entry.path())))
+      if (entry.is_regular_file() && (takes_pickles || !is_pickle(entry.path())) && (!takes || takes(entry.path())))
         fs::copy_file(entry.path(), fs::path(to) / entry.path().filename());
   } catch (const fs::filesystem_error& error) {
     throw Error("file", concat("cannot copy ", from, " to ", to, ": ", error.code().message()));

@@ -37,7 +37,8 @@ void export_parts_of_clips(const std::string& folder, const run::PipelineSource&
                            const OwnLoading& text_encoder, const run::Program& program);
 
 /// Writes the pipeline of `from`, a folder or a makers' single file, with the weights of `model`, its denoiser. The
-/// files of all other parts of a folder are copied as they are, but for pickles; parts of a file are written.
+/// files of all other parts of a folder are copied as they are, but for pickles beside safetensors; parts of a file
+/// are written.
 /// Communication and errors: as export_pipeline(), ("pipeline") those of run::read_pipeline(), ("file") a file that
 /// cannot be copied.
 void export_pipeline_from(const std::string& from, const std::string& folder, distributed::DistributedModel& model,

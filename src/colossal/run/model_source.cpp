@@ -253,8 +253,10 @@ std::vector<std::string> files_with_weights(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
   const std::string folder = model_folder(path);
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  for (const char* ending : {".safetensors", ".bin"})
+    if (files.empty())
+      for (const auto& entry : std::filesystem::directory_iterator(folder))
+        if (entry.path().extension() == ending) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   files.push_back(folder + "/config.json");  // which says what the weights compute
   return files;

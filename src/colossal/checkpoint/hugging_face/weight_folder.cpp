@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <regex>
 #include <set>
 #include <utility>
@@ -33,11 +34,11 @@ bool is_pickle_name(const fs::path& file) {
   return ending == ".bin" || ending == ".ckpt" || ending == ".pt" || ending == ".pth";
 }
 
-/// Returns why pickles, `pattern`, are not read, with the command that converts them to the safetensors file `to`.
+/// Returns that pickles, `pattern`, are not read, with the command that converts them to the safetensors file `to`.
 std::string refusal_of(const std::string& pattern, const std::string& to) {
   return concat(
-      " is not read, because a pickle can run code; convert to safetensors, with the packages torch and ",
-      "safetensors: python3 -c '", "import glob, torch; from safetensors.torch import save_file; tensors = {}; ",
+      " is not read in their place; convert to safetensors, with the packages torch and ", "safetensors: python3 -c '",
+      "import glob, torch; from safetensors.torch import save_file; tensors = {}; ",
       "[tensors.update((t := torch.load(file, map_location=\"cpu\", weights_only=True)).get(\"state_dict\", t)) ",
       "for file in glob.glob(\"", pattern, "\")]; ",
       "save_file({name: t.clone().contiguous() for name, t in tensors.items()}, ", "\"", to,
@@ -64,8 +65,8 @@ std::string remedy_of(const std::string& folder) {
 
 constexpr char kIndexEnd[] = ".safetensors.index.json";
 
-/// Returns the path of the weights of a folder: a safetensors file or an index.
-std::string find_weights(const std::string& folder) {
+/// Returns the path of the weights of a folder, a safetensors file or an index; none = it has neither.
+std::optional<std::string> find_weights(const std::string& folder) {
   std::error_code none;
   for (const std::string variant : {"", ".fp16"})
     for (const char* stem : {"model", "diffusion_pytorch_model"}) {
@@ -76,6 +77,12 @@ std::string find_weights(const std::string& folder) {
             concat(file, variant, kIndexEnd)})
         if (fs::exists(path, none)) return path;
     }
+  return {};
+}
+
+/// Returns find_weights(). Errors ("hugging face"): the folder has neither.
+std::string weights_in(const std::string& folder) {
+  if (std::optional<std::string> path = find_weights(folder)) return std::move(*path);
   throw Error(kFolderComponent,
               concat(folder, ": has neither model.safetensors nor its index file", remedy_of(folder)));
 }
@@ -115,9 +122,9 @@ void write_index(const std::string& folder, const std::vector<WeightFile>& files
 WeightFolder::WeightFolder(const std::string& folder) {
   std::error_code none;
   const bool is_file = fs::is_regular_file(folder, none);
-  require(!is_file || !is_pickle_name(folder), kFolderComponent, folder,
+  require(!is_file || !is_pickle_name(folder), kFolderComponent, folder, " must have safetensors: a pickle",
           refusal_of(folder, fs::path(folder).replace_extension(".safetensors").string()));
-  const std::string path = is_file ? folder : find_weights(folder);
+  const std::string path = is_file ? folder : weights_in(folder);
   path.ends_with(".json") ? open_index(folder, path) : open(path);
 }
 
@@ -131,17 +138,27 @@ void WeightFolder::open(const std::string& path) {
 }
 
 void WeightFolder::open_index(const std::string& folder, const std::string& path) {
-  const nlohmann::json index = read_json_object(path, kFolderComponent);
-  const auto map = index.find("weight_map");
-  require(map != index.end() && map->is_object(), kFolderComponent, path, ": weight_map must be a JSON object");
-  for (const auto& [name, file] : map->items()) {
-    require(file.is_string() && is_plain_name(file.get<std::string>()), kFolderComponent, path, ": ", printable(name),
-            " must be in a file of this folder: got ", printable(file.dump()));
-    const std::string where = folder + "/" + file.get<std::string>();
+  for (const auto& [name, file] : read_weight_map(path)) {
+    const std::string where = folder + "/" + file;
     if (readers_.count(where) == 0) open(where);
     require(readers_.at(where)->contains(name), kFolderComponent, path, ": ", where, " does not hold ",
             printable(name));
   }
+}
+
+bool has_weight_files(const std::string& folder) { return find_weights(folder).has_value(); }
+
+std::map<std::string, std::string> read_weight_map(const std::string& path) {
+  const nlohmann::json index = read_json_object(path, kFolderComponent);
+  const auto map = index.find("weight_map");
+  require(map != index.end() && map->is_object(), kFolderComponent, path, ": weight_map must be a JSON object");
+  std::map<std::string, std::string> files;
+  for (const auto& [name, file] : map->items()) {
+    require(file.is_string() && is_plain_name(file.get<std::string>()), kFolderComponent, path, ": ", printable(name),
+            " must be in a file of this folder: got ", printable(file.dump()));
+    files[name] = file.get<std::string>();
+  }
+  return files;
 }
 
 std::vector<WeightFile> plan_weight_files(const std::vector<TensorEntry>& entries, int64_t max_file_bytes,

@@ -36,6 +36,13 @@ class WeightFolder final : public WeightSource {
   std::map<std::string, const SafetensorsReader*> owners_;
 };
 
+/// Returns true if a folder has one of the files that WeightFolder reads.
+bool has_weight_files(const std::string& folder);
+
+/// Returns the file of each tensor that an index lists. Errors ("hugging face"): the index is malformed, or names a file
+/// outside its folder.
+std::map<std::string, std::string> read_weight_map(const std::string& path);
+
 // The files of a folder that is being written.
 
 /// A file of the folder and its tensors, in the order of the file (sort_entries()).
