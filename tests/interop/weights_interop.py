@@ -16,7 +16,8 @@ from safetensors.torch import load_file  # noqa: E402
 def read(path):
     """Returns the tensors that the program finds, or its error."""
     out = interop.temp_dir / "out.safetensors"
-    done = subprocess.run([os.environ["COLOSSAL_WEIGHTS_PROBE"], path, out], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([os.environ["COLOSSAL_WEIGHTS_PROBE"], path, out], capture_output=True, text=True,
+                          timeout=300)
     return load_file(out) if done.returncode == 0 else done.stderr
 
 
@@ -26,7 +27,7 @@ def check(path, want):
     assert got.keys() == want.keys(), (path, sorted(got), sorted(want))
     for name, value in want.items():
         value = value.detach()
-        assert got[name].dtype == value.dtype and got[name].shape == value.shape, (path, name, got[name].dtype, value.dtype)
+        assert (got[name].dtype, got[name].shape) == (value.dtype, value.shape), (path, name, got[name].dtype)
         same = got[name].contiguous().flatten().view(torch.uint8), value.contiguous().flatten().view(torch.uint8)
         assert torch.equal(*same), (path, name)
 
@@ -72,7 +73,8 @@ def check_numpy(folder):
     arrays = {name.replace("_", "//"): value.detach().contiguous().numpy() for name, value in tensors().items()
               if value.dtype != torch.bfloat16}
     arrays["fortran"] = numpy.asfortranarray(arrays["base"])
-    want = {name: torch.from_numpy(numpy.ascontiguousarray(value)).reshape(value.shape) for name, value in arrays.items()}
+    want = {name: torch.from_numpy(numpy.ascontiguousarray(value)).reshape(value.shape)
+            for name, value in arrays.items()}
     for save in (numpy.savez, numpy.savez_compressed):
         path = folder / "weights.npz"
         with open(path, "wb") as out:

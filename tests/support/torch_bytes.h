@@ -10,7 +10,7 @@ namespace colossal::test {
 /// Returns the lowest `count` bytes of a number, the lowest first.
 inline std::string little(uint64_t value, int count) {
   std::string bytes;
-  for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
+  for (int i = 0; i < count; ++i) bytes += i < 8 ? static_cast<char>(value >> (8 * i)) : '\0';
   return bytes;
 }
 

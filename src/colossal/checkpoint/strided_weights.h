@@ -46,8 +46,8 @@ std::unique_ptr<WeightSource> open_strided_weights(const std::string& file);
 /// Opens the pickles of a folder without weights in safetensors: pytorch_model.bin, or pytorch_model.bin.index.json and
 /// the files that it names; in a folder of diffusers diffusion_pytorch_model in place of pytorch_model. A folder that
 /// has only the variant fp16 is read from it. Null = the folder has safetensors, or none of these files.
-/// Errors: throws Error("hugging face", ...) if the index is malformed, names a file outside the folder or a tensor that
-///         its file does not hold; errors of formats::TorchFile.
+/// Errors: throws Error("hugging face", ...) if the index is malformed, names a file outside the folder or a tensor
+///         that its file does not hold; errors of formats::TorchFile.
 std::unique_ptr<WeightSource> open_pickled_folder(const std::string& folder);
 
 }  // namespace colossal::checkpoint

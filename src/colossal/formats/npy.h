@@ -1,7 +1,8 @@
 // NumPy's files: the header of one array (.npy), and a zip file of arrays (.npz).
 //
 //   const NpzFile file("params_model_1_ptm.npz");
-//   const StridedTensor& weights = file.tensors().at("alphafold/alphafold_iteration/distogram_head/half_logits//weights");
+//   const std::string head = "alphafold/alphafold_iteration/distogram_head/half_logits";
+//   const StridedTensor& weights = file.tensors().at(head + "//weights");
 //
 // See: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 #pragma once
@@ -15,8 +16,8 @@
 
 namespace colossal::formats {
 
-/// Reads the header of an array from `start`, the first bytes of a file: all of them, or at least 64 KiB. `begin` of the
-/// result is the size of the header, its storage 0. The caller calls check_tensor(), which knows the size of the file.
+/// Reads the header of an array from `start`, the first bytes of a file: all of them, or at least 64 KiB. `begin` of
+/// the result is the size of the header, its storage 0. The caller calls check_tensor() with the size of the file.
 /// Errors ("npy", `where` and rule): bytes that do not begin as a file of version 1, 2 or 3; a header that is no table
 ///         of descr, fortran_order and shape, or longer than `start`; elements that are big-endian, objects (which are
 ///         pickles), texts, records or of another type than those of ElementType, of which BF16 and F8 are not NumPy's.

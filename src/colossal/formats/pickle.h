@@ -64,7 +64,8 @@ class Pickle {
 
 /// Takes a pickle of protocol 1 to 5 from the front of `bytes`.
 /// Errors ("pickle", `where`, the byte and rule): the bytes end within the pickle; an opcode that is unknown, or of
-///         protocol 0 or a registry of extensions; a value, mark or memo that is not there; more than ten million values.
+///         protocol 0 or a registry of extensions; a value, mark or memo that is not there; more than ten million
+///         values.
 /// Cost: about 90 bytes of memory per value; no recursion.
 Pickle read_pickle(std::string_view& bytes, const std::string& where);
 

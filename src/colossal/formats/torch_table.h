@@ -26,16 +26,16 @@ struct TorchTensor {
   StridedTensor place;
 };
 
-/// Returns the storage that an External of the pickle means: ("storage", torch.FloatStorage, key, device, elements), and
-/// in the older form of files a sixth value, a part of it. Errors ("torch file", `where`): any other.
+/// Returns the storage that an External of the pickle means: ("storage", torch.FloatStorage, key, device, elements),
+/// and in the older form of files a sixth value, a part of it. Errors ("torch file", `where`): any other.
 TorchStorage read_torch_storage(const Pickle& pickle, const PickleValue& external, const std::string& where);
 
 /// Returns the tensors of the weights. They are in the dict at ema.params, state_dict, model or module, the first that
-/// is there; else in the outermost dict, if it has tensors; else in the only one of its items that is a dict of tensors.
-/// Items of the weights that are no tensors, such as numbers, are left out.
-/// Errors ("torch file", `where` and rule): no such dict, or several; a value of the weights that needs a function other
-///         than OrderedDict, those of torch._utils that make tensors, and parameters, by the function's name; a tensor
-///         whose arguments are not those of torch.save; elements of a type that ElementType lacks.
+/// has tensors; else in the outermost dict; else in the only one of its items that is a dict with tensors. Items of the
+/// weights that are no tensors, such as numbers, are left out.
+/// Errors ("torch file", `where` and rule): no such dict, or several; a value of the weights that needs a function
+///         other than OrderedDict and those of torch._utils that make tensors and parameters, by the function's name; a
+///         tensor whose arguments are not those of torch.save; elements of a type that ElementType lacks.
 std::map<std::string, TorchTensor> read_torch_table(const Pickle& pickle, const std::string& where);
 
 }  // namespace colossal::formats

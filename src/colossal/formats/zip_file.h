@@ -42,7 +42,8 @@ class ZipFile {
   /// Returns the member with this name; null = there is none. Cost: looks at every name.
   const ZipMember* find(const std::string& name) const;
   /// Copies bytes [begin, begin + count) of the content of a member to `out`.
-  /// Errors ("zip"): the range is not within the member; damaged bytes. A wrong checksum is found if all bytes are read.
+  /// Errors ("zip"): the range is not within the member; damaged bytes. A wrong checksum is found if all bytes are
+  ///        read.
   /// Cost: also decompresses what is before `begin`.
   void read(const ZipMember& member, uint64_t begin, uint64_t count, void* out) const;
   /// Returns the content of a member. Errors ("zip"): it has more than `max_bytes`; as read().

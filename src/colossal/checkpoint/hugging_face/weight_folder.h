@@ -39,8 +39,8 @@ class WeightFolder final : public WeightSource {
 /// Returns true if a folder has one of the files that WeightFolder reads.
 bool has_weight_files(const std::string& folder);
 
-/// Returns the file of each tensor that an index lists. Errors ("hugging face"): the index is malformed, or names a file
-/// outside its folder.
+/// Returns the file of each tensor that an index lists. Errors ("hugging face"): the index is malformed, or names a
+/// file outside its folder.
 std::map<std::string, std::string> read_weight_map(const std::string& path);
 
 // The files of a folder that is being written.
