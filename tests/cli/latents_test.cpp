@@ -1,19 +1,23 @@
 // A pipeline with an autoencoder and captions from training to pictures: export, draw, `colossal latents`, and training
 // from the folder.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "cli/outcome.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
+#include "colossal/checkpoint/safetensors.h"
 #include "colossal/data/pictures/picture.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/torch_bytes.h"
 
 namespace colossal::cli::latents_test {
 namespace {
@@ -136,6 +140,38 @@ TEST_F(Latents, TrainAndDrawFromAFolder) {
   EXPECT_EQ(data::decode_picture(bytes(folder() / "again.png"), "drawn").rgb,
             data::decode_picture(bytes(folder() / "tuned.png"), "drawn").rgb)
       << "the folder draws what the run draws";
+}
+
+TEST_F(Latents, ComeFromAPartWhoseWeightsAreAPickle) {
+  const std::string sd = with_tokenizer(), pickled = folder() / "pickled";
+  fs::copy(sd, pickled, fs::copy_options::recursive);
+  const std::string weights = pickled + "/vae/diffusion_pytorch_model";
+  {
+    const checkpoint::SafetensorsReader reader(weights + ".safetensors");
+    test::NamedPieces items;
+    std::vector<std::pair<std::string, std::string>> storages;
+    for (const auto& [name, entry] : reader.entries()) {
+      ASSERT_EQ(entry.dtype, at::kFloat);
+      const at::Tensor value = reader.tensor(name);
+      const std::string key = std::to_string(storages.size());
+      items.emplace_back(name, test::tensor_piece(test::storage_piece("FloatStorage", key, value.numel()), 0,
+                                                  entry.shape, value.strides().vec()));
+      storages.emplace_back(key, reader.bytes(name));
+    }
+    write_file(weights + ".bin", test::torch_old(test::ordered_piece(items), storages, 4));
+  }
+  fs::remove(weights + ".safetensors");
+  write_file(pickled + "/text_encoder/pytorch_model.bin", "not read beside safetensors");
+  const Words options{"--prompt", "a star", "--seed", "3"};
+  for (const auto& [from, to] : {std::pair(sd, "a.png"), std::pair(pickled, "b.png")}) {
+    const Outcome outcome = draw(from, to, options);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+  }
+  EXPECT_TRUE(bytes(folder() / "a.png") == bytes(folder() / "b.png"));
+  const Outcome exported = run_command("export", {"--from", pickled, "--to", folder() / "copied"});
+  ASSERT_EQ(exported.status, 0) << exported.err;
+  EXPECT_TRUE(bytes(folder() / "copied/vae/diffusion_pytorch_model.bin") == bytes(weights + ".bin"));
+  EXPECT_FALSE(fs::exists(folder() / "copied/text_encoder/pytorch_model.bin"));
 }
 
 TEST_F(Latents, StayInAFileIfTheyCannotBeDecoded) {
