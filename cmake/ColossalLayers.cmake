@@ -91,7 +91,7 @@ set(COLOSSAL_WITHOUT_TORCH
 # Layers with loops of their own over numbers, bytes or texts. The others call LibTorch or these, and are compiled with
 # -Og, which takes a third less time than -O2; benchmarks/results/2026-11-28-build.md has the runs that are as fast with
 # it. `tensor` owns the precompiled header: GCC crashes in units with -O2 if that was made with -Og.
-set(COLOSSAL_HOT_LAYERS formats text tensor ops comm memory data infer)
+set(COLOSSAL_HOT_LAYERS formats protein text tensor ops comm memory data infer)
 
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)
@@ -270,6 +270,7 @@ function(colossal_add_layers)
     ceval=tasks/ceval.toml cmmlu=tasks/cmmlu.toml gsm8k=tasks/gsm8k.toml hellaswag=tasks/hellaswag.toml
     mmlu=tasks/mmlu.toml)
   colossal_embed_texts(serve/page.h page_html=page.html POLICY page_policy=page.html)
+  target_link_libraries(colossal_protein PRIVATE ZLIB::ZLIB)
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
   # valijson's headers take seconds, too.
   target_include_directories(colossal_text SYSTEM PRIVATE ${VALIJSON_INCLUDE})
