@@ -109,6 +109,19 @@ TEST(TmScore, D0HasTheFloorOfTmScore) {
   EXPECT_NEAR(tm_d0(191), 1.24 * std::cbrt(176) - 1.8, 1e-15);
 }
 
+// TMscore of tm-align 20190822 prints these values for the same points. Without the rounds of its search: .3696, .4625.
+TEST(TmScore, SearchFindsWhatTmScoreFinds) {
+  std::vector<Point> points, truth;
+  for (double i = 0; i < 60; ++i) {
+    truth.push_back({6 * std::sin(.41 * i), 5 * std::cos(.53 * i), 1.1 * i});
+    const Point noise{std::cos(1.3 * i + .02 * i * i), std::sin(2.1 * i), std::cos(.9 * i + .05 * i * i)};
+    points.push_back(truth.back() + 3 * noise);
+  }
+  const TmScores found = tm_scores(points, truth, 60);
+  EXPECT_NEAR(found.tm, .3822, 2e-4);
+  EXPECT_NEAR(found.gdt_ts, .4833, 1e-3);
+}
+
 // Two domains that moved against each other: one superposition of all finds neither.
 TEST(TmScore, SearchFindsADomain) {
   std::vector<Point> truth = noisy_helix(60, .3, 2), points = truth;
@@ -143,6 +156,8 @@ TEST(SequenceAlignment, FindsGapsAndDifferences) {
   EXPECT_THAT(align_sequences("MKAIAK", "MKTAYIAK"),
               ElementsAre(Pair(0, 0), Pair(1, 1), Pair(2, 3), Pair(3, 5), Pair(4, 6), Pair(5, 7)));
 }
+
+TEST(SequenceAlignment, EndGapsCostNoOpening) { EXPECT_THAT(align_sequences("WWK", "KAA"), ElementsAre(Pair(2, 0))); }
 
 TEST(Comparison, AlignsSequencesFirst) {
   const std::vector<Point> truth = noisy_helix(30, .3, 3);
