@@ -31,6 +31,12 @@ TEST(Parameters, RefuseSecondLayoutThatStoresDifferently) {
   EXPECT_THROW(parameters.add("bias", tensor::ShardSpec::whole({4}), Init::ones(), true), Error);
 }
 
+TEST(Parameters, StartAtAConstant) {
+  Parameters parameters({}, {.dtype = at::kDouble});
+  const Parameter& weight = parameters.add("weight", tensor::ShardSpec::whole({3}), Init::constant(.25), false);
+  EXPECT_TRUE(weight.value.equal(at::full({3}, .25, at::kDouble)));
+}
+
 TEST(Parameters, HoldBuffersOnTheirStage) {
   for (const int stage : {0, 1}) {
     Parameters parameters(tensor::MeshCoordinates({{"pipeline", 2, stage}}),

@@ -30,10 +30,10 @@ void draw_boxes(const Parameter& parameter, const at::Tensor& out, const std::ve
     if (parameter.init.kind == Init::Kind::Normal || parameter.init.kind == Init::Kind::Uniform) {
       const auto fill = parameter.init.kind == Init::Kind::Normal ? ops::fill_normal : ops::fill_uniform;
       fill(target, parameter.spec.shape, block.start, block.local_start, block.size, seed, parameter.init.spread);
-    } else if (parameter.init.kind == Init::Kind::Ones) {
+    } else if (parameter.init.kind != Init::Kind::Zeros) {
       at::Tensor box = out;
       for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);
-      box.fill_(1);
+      box.fill_(parameter.init.kind == Init::Kind::Ones ? 1 : parameter.init.spread);
     }
   }
 }

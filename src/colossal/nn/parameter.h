@@ -32,12 +32,13 @@ class Product;
 /// How initial values are drawn. They depend only on (seed, name, logical index), so every layout starts from the same
 /// model.
 struct Init {
-  enum class Kind { Zeros, Ones, Normal, Uniform } kind = Kind::Zeros;
-  double spread = 0;  ///< standard deviation of Normal, largest magnitude of Uniform
+  enum class Kind { Zeros, Ones, Normal, Uniform, Constant } kind = Kind::Zeros;
+  double spread = 0;  ///< standard deviation of Normal, largest magnitude of Uniform, value of Constant
   static Init zeros() { return {Kind::Zeros, 0}; }
   static Init ones() { return {Kind::Ones, 0}; }
   static Init normal(double deviation) { return {Kind::Normal, deviation}; }
   static Init uniform(double bound) { return {Kind::Uniform, bound}; }
+  static Init constant(double value) { return {Kind::Constant, value}; }
 };
 
 /// The rows [first, end) of a parameter: indices of dimension 0 of the logical tensor.
