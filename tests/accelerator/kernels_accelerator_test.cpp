@@ -57,6 +57,10 @@ TEST_F(KernelsOnAccelerator, GatedActivationsEqualTheirReferences) {
       SCOPED_TRACE(concat(at::IntArrayRef(shape)));
       expect_equal_operators(on_accelerator([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }), gated,
                              {normal(shape, 1), normal(shape, 2)}, type, 4, 3);
+      expect_equal_operators(
+          on_accelerator([](const Tensors& t) { return Tensors{sigmoid_gate(t[0], t[1])}; }),
+          [](const Tensors& t) { return Tensors{sigmoid_gate_reference(t[0], t[1])}; },
+          {normal(shape, 1), normal(shape, 2)}, type, 4, 3);
       auto both = shape;
       both.back() *= 2;
       expect_equal_operators(on_accelerator([](const Tensors& t) { return Tensors{swiglu(t[0])}; }), halves,

@@ -40,8 +40,7 @@ struct BiasedScores {
 };
 
 /// Returns softmax(q k^T + bias) v of whole sequences, features [B_local, T, N_local D] for from_heads(). q is not
-/// scaled. It uses LibTorch's operators, on every device and on meta. It keeps the weights [B_local, N_local, T, S] for
-/// backward, which ops::attention does not.
+/// scaled. It keeps no scores for backward, which gives the bias its gradient all the same (ops::biased_attention).
 Inside biased_attention(const Heads& heads, const BiasedScores& scores);
 
 }  // namespace colossal::nn

@@ -168,15 +168,17 @@ bool is_gated_by_us(const at::Tensor& x) { return x.dim() > 0 && (has_kernel(x) 
 
 int64_t rows_at_once(int64_t columns) { return std::max<int64_t>(kGatedGrain / std::max<int64_t>(columns, 1), 1); }
 
-enum class Gate : int64_t { Silu, Gelu };
+enum class Gate : int64_t { Silu, Gelu, Sigmoid };
 
 /// Returns the kernel of a gate from a table of the CPU or of a device.
 template <class Kernels>
 auto forward_of(const Kernels& table, Gate gate) {
+  if (gate == Gate::Sigmoid) return table.sigmoid_gate_forward;
   return gate == Gate::Silu ? table.swiglu_forward : table.geglu_forward;
 }
 template <class Kernels>
 auto backward_of(const Kernels& table, Gate gate) {
+  if (gate == Gate::Sigmoid) return table.sigmoid_gate_backward;
   return gate == Gate::Silu ? table.swiglu_backward : table.geglu_backward;
 }
 
@@ -215,20 +217,24 @@ void gated_rows_backward(Gate kind, const at::Tensor& dy, const at::Tensor& gate
   });
 }
 
-struct Swiglu : Function<Swiglu> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
-    if (context) context->save_for_backward({gate, up});
+struct GatedPair : Function<GatedPair> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up, int64_t kind) {
+    if (context) {
+      context->save_for_backward({gate, up});
+      context->saved_data["kind"] = kind;
+    }
     auto y = at::empty(gate.sizes(), gate.options());
-    if (y.numel() > 0) gated_rows(Gate::Silu, as_rows(gate), as_rows(up), y);
+    if (y.numel() > 0) gated_rows(static_cast<Gate>(kind), as_rows(gate), as_rows(up), y);
     return y;
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
+    const auto kind = static_cast<Gate>(context->saved_data["kind"].toInt());
     auto dgate = at::empty(saved[0].sizes(), saved[0].options()), dup = at::empty(saved[1].sizes(), saved[1].options());
     if (dgate.numel() > 0)
-      gated_rows_backward(Gate::Silu, gradients[0].contiguous(), as_rows(saved[0]), as_rows(saved[1]), as_rows(dgate),
+      gated_rows_backward(kind, gradients[0].contiguous(), as_rows(saved[0]), as_rows(saved[1]), as_rows(dgate),
                           as_rows(dup));
-    return {dgate, dup};
+    return {dgate, dup, at::Tensor()};
   }
 };
 
@@ -296,6 +302,12 @@ struct LibraryFusedSwiglu : Function<LibraryFusedSwiglu> {
   }
 };
 
+void check_pair(const at::Tensor& gate, const at::Tensor& up, const char* what) {
+  require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() && gate.device() == up.device(), what,
+          "gate and up must have one shape, dtype and device: got ", gate.sizes(), " on ", gate.device(), " and ",
+          up.sizes(), " on ", up.device());
+}
+
 void check_halves(const at::Tensor& gate_up, const char* what) {
   require(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0, what, "the last dimension must be even: got ",
           gate_up.sizes());
@@ -306,10 +318,8 @@ void check_halves(const at::Tensor& gate_up, const char* what) {
 at::Tensor swiglu_reference(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() && gate.device() == up.device(),
-          "swiglu", "gate and up must have one shape, dtype and device: got ", gate.sizes(), " on ", gate.device(),
-          " and ", up.sizes(), " on ", up.device());
-  if (is_gated_by_us(gate)) return tensor::apply_function<Swiglu>(gate, up);
+  check_pair(gate, up, "swiglu");
+  if (is_gated_by_us(gate)) return tensor::apply_function<GatedPair>(gate, up, static_cast<int64_t>(Gate::Silu));
   return is_for_accelerator(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
 }
 
@@ -319,6 +329,14 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
   if (is_for_accelerator(gate_up)) return LibraryFusedSwiglu::apply(gate_up);
   const auto halves = gate_up.chunk(2, -1);
   return swiglu_reference(halves[0], halves[1]);
+}
+
+at::Tensor sigmoid_gate_reference(const at::Tensor& gate, const at::Tensor& up) { return at::sigmoid(gate) * up; }
+
+at::Tensor sigmoid_gate(const at::Tensor& gate, const at::Tensor& up) {
+  check_pair(gate, up, "sigmoid_gate");
+  if (is_gated_by_us(gate)) return tensor::apply_function<GatedPair>(gate, up, static_cast<int64_t>(Gate::Sigmoid));
+  return sigmoid_gate_reference(gate, up);
 }
 
 at::Tensor geglu(const at::Tensor& gate_up) {

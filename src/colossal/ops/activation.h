@@ -26,6 +26,10 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 /// Errors: throws if the last dimension is odd.
 at::Tensor swiglu(const at::Tensor& gate_up);
 
+/// Computes sigmoid(gate) * up, the gate of AlphaFold's layers. Shapes: both [..., F] -> [..., F]. It saves only its
+/// inputs for backward. Errors: throws for different shapes, dtypes or devices.
+at::Tensor sigmoid_gate(const at::Tensor& gate, const at::Tensor& up);
+
 /// Computes gelu(gate) * up with the tanh form of GELU (Gemma). The layout of `gate_up` and the errors are the same as
 /// for swiglu(gate_up).
 at::Tensor geglu(const at::Tensor& gate_up);
@@ -58,5 +62,6 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& x);
 /// References: the same functions from ATen operators, with ATen's autograd.
 at::Tensor gelu_reference(const at::Tensor& x);
 at::Tensor swiglu_reference(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor sigmoid_gate_reference(const at::Tensor& gate, const at::Tensor& up);
 
 }  // namespace colossal::ops

@@ -31,6 +31,14 @@ struct GeluGate {
   }
 };
 
+struct SigmoidGate {
+  template <class W>
+  static COLOSSAL_DEVICE Gated<W> at(const Vec<W>& x) {
+    const Vec<W> s = sigmoid<W>(x);
+    return {s, s * (W(1) - s)};
+  }
+};
+
 template <class T>
 COLOSSAL_DEVICE void gelu_forward(const T* x, T* y, int64_t n) {
   using W = WideOf<T>;

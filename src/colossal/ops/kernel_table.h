@@ -10,6 +10,7 @@
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/score_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
+#include "colossal/ops/triangle_kernel.h"
 #include "colossal/ops/updates/codes_kernel.h"
 #include "colossal/ops/updates/factored_kernel.h"
 #include "colossal/ops/updates/update_kernel.h"
@@ -69,6 +70,11 @@ constexpr Kernels<T> kTable = with_softmax<T>({
     .encode_nf4 = encode_nf4,
     .centred_sums = centred_sums<T>,
     .centred_affine = centred_affine<T>,
+    .sigmoid_gate_forward = gated_forward<SigmoidGate, T>,
+    .sigmoid_gate_backward = gated_backward<SigmoidGate, T>,
+    .multiply_channels = multiply_channels<T>,
+    .channel_parts = channel_parts<T>,
+    .channel_scratch = channel_scratch<T>,
 });
 
 }  // namespace

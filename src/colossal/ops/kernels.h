@@ -239,6 +239,10 @@ struct AttentionTask {
   W* log_sums;  ///< [batch, heads, queries]: logarithm of the sum of exponentials of the scores
   HeadView<const T> dout;
   HeadView<T> dq, dk, dv;
+  /// Biases that are added to scores, or null: [queries, keys], the same in each batch row, and [batch, keys]. A task
+  /// with `bias` has one head.
+  const W *bias, *key_bias;
+  W* dbias;  ///< [queries, keys] or null: the backward kernel adds the gradients of `bias` over its batch rows
 };
 
 /// How pages store keys and values: elements of the model's dtype (None), or 8-bit quantized values with one scale per
@@ -313,6 +317,19 @@ struct Nf4Run {
   const float* absmax;   ///< [blocks]: largest magnitudes
   int64_t skipped, count;
   bool rounded;  ///< T = float: the numbers are rounded to bf16
+};
+
+/// Arguments of one matrix product a channel, C[m, n] = sum over k of A[m, k] B[n, k]. The channels of each element are
+/// neighbours; the other strides are in elements. See ops/triangle.h.
+template <class T>
+struct ChannelProduct {
+  int64_t rows, columns, depth, channels;
+  const T* a;
+  int64_t a_row, a_depth;
+  const T* b;
+  int64_t b_column, b_depth;
+  WideOf<T>* c;
+  int64_t c_row, c_column;
 };
 
 template <class T>
@@ -398,6 +415,14 @@ struct Kernels {
   void (*centred_sums)(const CentredRows<T>&, int64_t begin, int64_t end, W* sums, W* products);
   /// y = (x - mean[c]) scale[c] + shift[c], plus dy factor[c] with dy.
   void (*centred_affine)(const CentredRows<T>&, int64_t begin, int64_t end);
+  /// Gates of a sigmoid: sigmoid(gate) * up.
+  void (*sigmoid_gate_forward)(const GatedRows<const T>&, T* y, int64_t begin, int64_t end);
+  void (*sigmoid_gate_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t begin,
+                                int64_t end);
+  /// Computes parts [begin, end) of channel_parts(). `scratch` has channel_scratch() elements.
+  void (*multiply_channels)(const ChannelProduct<T>&, int64_t begin, int64_t end, W* scratch);
+  int64_t (*channel_parts)(const ChannelProduct<T>&);
+  int64_t (*channel_scratch)(const ChannelProduct<T>&);
 };
 
 /// Returns the table for the calling thread's instruction_set(). T: double, float or Bf16.

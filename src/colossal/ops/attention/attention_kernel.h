@@ -153,6 +153,8 @@ void masked_scores(const AttentionTask<T>& a, const HeadOfBatch& of, const Query
     const int64_t from = run.at(a.from[query + i]), to = run.at(a.to[query + i]);
     if (a.soft_cap != 0) cap_scores<W>(row + from, slopes ? slopes + i * ld + from : nullptr, to - from, a.soft_cap);
     const int64_t position = a.position[query + i];
+    if (a.bias) add_elements<W>(row + from, a.bias + (block.first + i) * a.keys + run.first + from, to - from);
+    if (a.key_bias) add_elements<W>(row + from, a.key_bias + of.batch * a.keys + run.first + from, to - from);
     if (a.alibi) {
       const W slope = static_cast<W>(a.alibi[of.head]);
       if (a.key_position)
@@ -333,6 +335,8 @@ void block_gradients(const AttentionTask<T>& a, const HeadOfBatch& of, const Que
   multiply<W>(rows, run.count, a.size, {memory.dout, by_size, 1}, {memory.vt + place, by_keys, 1},
               {memory.products, by_keys, 1}, false);
   score_gradients(rows, run.count, by_keys, deltas, memory.scores, memory.products);
+  for (int64_t i = 0; a.dbias && i < rows; ++i)
+    add_elements<W>(a.dbias + (block.first + i) * a.keys + run.first, memory.products + i * by_keys, run.count);
   if (memory.slopes) through_cap<T>(a, of, block, run, memory);
   multiply<W>(rows, a.size, run.count, {memory.products, by_keys, 1}, {memory.k + start, by_size, 1}, {dq, by_size, 1},
               true);

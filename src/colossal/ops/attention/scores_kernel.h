@@ -1,4 +1,4 @@
-// Operations on rows of attention scores other than masking: the cap and the biases of ALiBi.
+// Operations on rows of attention scores other than masking: the cap and biases.
 #pragma once
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
@@ -15,6 +15,12 @@ void cap_scores(W* x, W* slopes, int64_t n, W cap) {
     store(x + j, t * cap, part);
     if (slopes) store(slopes + j, W(1) - t * t, part);
   });
+}
+
+/// Adds y to x.
+template <class W>
+void add_elements(W* x, const W* y, int64_t n) {
+  for_vectors<W>(n, [&](int64_t j, auto part) { store(x + j, load(x + j, part) + load(y + j, part), part); });
 }
 
 /// Adds slope * (0, 1, 2, ...) + at_first to x.

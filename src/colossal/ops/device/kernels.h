@@ -17,6 +17,9 @@ struct DeviceKernels {
   void (*swiglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows, void* stream);
   void (*geglu_forward)(const GatedRows<const T>&, T* y, int64_t rows, void* stream);
   void (*geglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows, void* stream);
+  void (*sigmoid_gate_forward)(const GatedRows<const T>&, T* y, int64_t rows, void* stream);
+  void (*sigmoid_gate_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows,
+                                void* stream);
   /// Rotates all heads of a row; angles are computed from the frequencies.
   void (*rotary)(const RotaryRows<T>&, int64_t rows, void* stream);
   void (*dropout)(const DroppedRows<T>&, int64_t rows, void* stream);

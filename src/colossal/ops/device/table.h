@@ -194,6 +194,8 @@ DeviceKernels<T> device_kernels() {
   table.swiglu_backward = launch_gated_backward<SiluGate, T>;
   table.geglu_forward = launch_gated_forward<GeluGate, T>;
   table.geglu_backward = launch_gated_backward<GeluGate, T>;
+  table.sigmoid_gate_forward = launch_gated_forward<SigmoidGate, T>;
+  table.sigmoid_gate_backward = launch_gated_backward<SigmoidGate, T>;
   table.rotary = launch_rotary<T>;
   table.dropout = launch_dropout<T>;
   if constexpr (std::is_same_v<T, WideOf<T>>) {
