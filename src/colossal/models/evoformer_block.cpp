@@ -1,0 +1,73 @@
+#include "colossal/models/evoformer_block.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+namespace colossal::models {
+namespace {
+
+/// Adds `update` to `x`, in place without gradients.
+void add_update(at::Tensor& x, const at::Tensor& update) {
+  if (at::GradMode::is_enabled())
+    x = x + update;
+  else
+    x.add_(update);
+}
+
+nn::TriangleOptions triangle_of(const EvoformerSizes& sizes, ops::Triangle triangle) {
+  return {.triangle = triangle, .hidden = sizes.triangle, .fused = sizes.fused};
+}
+
+}  // namespace
+
+// One mask of dropout serves all rows i of z, and all columns j behind the ending attention.
+PairStack::PairStack(nn::Layers& make, const std::string& name, const EvoformerSizes& s)
+    : out_(make, name + ".tri_mul_out", s.pair, triangle_of(s, ops::Triangle::Outgoing)),
+      in_(make, name + ".tri_mul_in", s.pair, triangle_of(s, ops::Triangle::Incoming)),
+      start_(make, name + ".tri_att_start", s.pair, s.edges, true),
+      end_(make, name + ".tri_att_end", s.pair, s.edges, false),
+      transition_(make, name + ".pair_transition", s.pair, s.transition),
+      out_dropout_(make, name + ".tri_mul_out.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::First),
+      in_dropout_(make, name + ".tri_mul_in.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::First),
+      start_dropout_(make, name + ".tri_att_start.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::First),
+      end_dropout_(make, name + ".tri_att_end.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::Second) {}
+
+at::Tensor PairStack::forward(at::Tensor z, const at::Tensor& mask, const nn::ForwardContext& step) const {
+  if (at::GradMode::is_enabled()) {
+    z = z + out_dropout_.forward(out_.forward(z, mask), step);
+    z = z + in_dropout_.forward(in_.forward(z, mask), step);
+  } else {
+    out_.add_to(z, mask);
+    in_.add_to(z, mask);
+  }
+  add_update(z, start_dropout_.forward(start_.forward(z, mask), step));
+  add_update(z, end_dropout_.forward(end_.forward(z, mask), step));
+  add_update(z, transition_.forward(z, {}));
+  return z;
+}
+
+EvoformerBlock::EvoformerBlock(nn::Layers& make, const std::string& name, const EvoformerSizes& s)
+    : outer_first_(s.outer_first),
+      row_(make, name + ".msa_att_row", s.alignment, s.pair, s.rows),
+      row_dropout_(make, name + ".msa_att_row.dropout", s.alignment, s.alignment_dropout, nn::AttendedAxis::First),
+      column_(s.global
+                  ? nullptr
+                  : std::make_unique<nn::ColumnAttention>(make, name + ".msa_att_col._msa_att", s.alignment, s.rows)),
+      global_(s.global ? std::make_unique<nn::GlobalColumnAttention>(make, name + ".msa_att_col", s.alignment, s.rows)
+                       : nullptr),
+      transition_(make, name + ".msa_transition", s.alignment, s.transition),
+      outer_(make, name + ".outer_product_mean", s.alignment, s.pair, s.outer),
+      pair_(make, name + ".pair_stack", s) {}
+
+Evoformer EvoformerBlock::forward(Evoformer state, const EvoformerMasks& masks, const nn::ForwardContext& step) const {
+  auto& [m, z] = state;
+  if (outer_first_) add_update(z, outer_.forward(m, masks.alignment));
+  add_update(m, row_dropout_.forward(row_.forward(m, z, masks.alignment), step));
+  add_update(m, column_ ? column_->forward(m, masks.alignment) : global_->forward(m, masks.alignment));
+  add_update(m, transition_.forward(m, {}));
+  if (!outer_first_) add_update(z, outer_.forward(m, masks.alignment));
+  z = pair_.forward(z, masks.pair, step);
+  return state;
+}
+
+}  // namespace colossal::models
