@@ -124,11 +124,9 @@ TEST(HunyuanVideoVae, ReadsLargeFramesOneByOneAndByRows) {
     const ChunkOptions options{
         .latent_frames = 2, .state_elements = state, .band_elements = band, .stored_bytes = stored};
     std::vector<at::Tensor> own, drawn;
-    encode_in_chunks(
-        made.model, 9, read, [&](const at::Tensor& some) { own.push_back(some); }, options);
+    encode_in_chunks(made.model, 9, read, [&](const at::Tensor& some) { own.push_back(some); }, options);
     EXPECT_LT(number((at::cat(own, 2) - moments).abs().max()), 1e-12);
-    decode_in_chunks(
-        made.model, latents, [&](const at::Tensor& some) { drawn.push_back(some); }, 0, options);
+    decode_in_chunks(made.model, latents, [&](const at::Tensor& some) { drawn.push_back(some); }, 0, options);
     EXPECT_EQ(drawn.size(), state == 1 ? 9U : drawn.size());
     EXPECT_LT(number((at::cat(drawn, 2) - clips).abs().max()), 1e-11);
   }
@@ -229,17 +227,11 @@ TEST(HunyuanVideoVae, RefusesLengthsThatItCannotMake) {
   EXPECT_THAT(refused(6), HasSubstr("got 6; nearest: 5"));
   EXPECT_THAT(refused(0), HasSubstr("at least one frame: got 0"));
   const Golden made;
-  EXPECT_THAT(test::thrown_message([&] {
-                decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9);
-              }),
+  EXPECT_THAT(test::thrown_message([&] { decoded_clips(made.model, sines(.3, .1, {1, 4, 2, 2, 2}), 9); }),
               HasSubstr("as many frames as it stands for: got 9; such a number is 5"));
-  EXPECT_THAT(test::thrown_message([&] {
-                decoded_clips(made.model, sines(.3, .1, {1, 3, 2, 2, 2}));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { decoded_clips(made.model, sines(.3, .1, {1, 3, 2, 2, 2})); }),
               HasSubstr("latents of clips must be [B, 4, t, h, w]"));
-  EXPECT_THAT(test::thrown_message([&] {
-                moments_of_clips(made.model, sines(.3, .1, {1, 3, 5, 7, 8}));
-              }),
+  EXPECT_THAT(test::thrown_message([&] { moments_of_clips(made.model, sines(.3, .1, {1, 3, 5, 7, 8})); }),
               HasSubstr("at least 8 x 8 pixels"));
 }
 

@@ -157,9 +157,7 @@ TEST(Alignment, JoinsFilesOfOneQuery) {
   EXPECT_THAT(deletions_of(joined, 1), ElementsAre(0, 1, 0, 0, 0));
   EXPECT_THAT(deletions_of(joined, 3), ElementsAre(0, 0, 1, 0, 0));
   EXPECT_EQ(joined.equal_rows, 3);
-  EXPECT_THAT(test::thrown_message([&] {
-                join_alignments({read(">q\nMK\n"), read(">q\nMR\n")});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { join_alignments({read(">q\nMK\n"), read(">q\nMR\n")}); }),
               HasSubstr("residue 2 is R in the alignment and K in the sequence"));
   EXPECT_THAT(single_row("MKT", "q").rows, ElementsAre("MKT"));
 }

@@ -177,9 +177,7 @@ TEST(Comparison, AlignsSequencesFirst) {
 
 TEST(Comparison, RefusesTooFewResiduesAndPlacesThatAreNotFinite) {
   const std::vector<Point> truth = noisy_helix(4, .3, 4);
-  EXPECT_THAT(test::thrown_message([&] {
-                compare(trace_of("WWWW", truth), {"AAAA", {{}, {}, truth[2], truth[3]}});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { compare(trace_of("WWWW", truth), {"AAAA", {{}, {}, truth[2], truth[3]}}); }),
               HasSubstr("[compare] two structures must have at least 3 aligned residues with a CA in both: got 2"));
   std::vector<Point> broken = truth;
   broken[1].x = NAN;

@@ -345,8 +345,8 @@ bool has_pipeline(const std::string& path) {
 
 PipelineSource pipeline_in_folder(const std::string& path, const models::Registry& registry, const std::string& sampler,
                                   const OtherParts& other) {
-  PipelineSource source = has_pipeline_index(path) ? pipeline_of_clips(path, registry)
-                                                   : parts_in_folder(path, registry, sampler, other);
+  PipelineSource source =
+      has_pipeline_index(path) ? pipeline_of_clips(path, registry) : parts_in_folder(path, registry, sampler, other);
   replace_parts(source, other.vae, other.text_encoder);
   return source;
 }
