@@ -231,6 +231,11 @@ TEST_F(ControlRuns, DrawTheSameInCommandsAndPrograms) {
   EXPECT_THAT(test::thrown_message([&] { drawer.options(R"({"prompt": "a star"})"); }), HasSubstr("name the picture"));
 }
 
+TEST_F(ControlRuns, ArePlannedWithoutAPicture) {
+  const cli::Outcome outcome = cli::run_command("draw", {"--from", base(), "--plan", "--control", trained()});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+}
+
 TEST_F(ControlRuns, WriteTheFolderThatTheyReadAgain) {
   const std::string to = folder_ / "controlnet";
   comm::run_ranks(1, [&](comm::World& world) {

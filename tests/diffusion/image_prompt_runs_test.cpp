@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/outcome.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/safetensors.h"
@@ -180,6 +181,12 @@ TEST_F(ImagePromptRuns, DrawWhatTheirPictureSaysAndByTheirScale) {
   EXPECT_NE(drawn(base(), trained(), noise(), 100), drawn(base(), trained(), picture(6), 100));
   EXPECT_NE(drawn(base(), trained(), picture(6), 0.5), star);
   EXPECT_EQ(drawn(base(), trained(), picture(6), 0), drawn(base(), "", ""));
+}
+
+TEST_F(ImagePromptRuns, ArePlannedWithoutAPicture) {
+  const cli::Outcome outcome = cli::run_command("draw", {"--from", base(), "--plan", "--ip", trained()});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("image encoder"));
 }
 
 TEST_F(ImagePromptRuns, WriteTheFolderThatTheyReadAgain) {

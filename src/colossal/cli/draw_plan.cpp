@@ -39,11 +39,13 @@ run::PipelineSource planned_pipeline(const std::string& from, const run::Program
   return source;
 }
 
-/// Checks the options as a drawing with them does. A plan need not name what is drawn.
+/// Checks the options as a drawing with them does. A plan need not name what is drawn, nor the pictures that lead it.
 void check_planned(const run::PipelineSource& source, diffusion::DrawOptions options) {
   std::string& drawn = source.reads_text() ? options.prompt : options.drawn;
   if (drawn.empty()) drawn = "0";
   if (source.sizes.beside > 0 && options.mask.empty()) options.mask = "mask";
+  if (source.control && options.control_image.empty()) options.control_image = "control";
+  if (source.image_prompt && options.ip_image.empty()) options.ip_image = "picture";
   diffusion::Drawer::check(source, options, {});
 }
 
