@@ -189,6 +189,24 @@ TEST_F(ImagePromptRuns, ArePlannedWithoutAPicture) {
   EXPECT_THAT(outcome.out, HasSubstr("image encoder"));
 }
 
+// Samples resemble the first picture that the run has not left out.
+TEST_F(ImagePromptRuns, DrawSamplesBesideBrokenPictures) {
+  write_pictures("pictures", 5, 16, 16);
+  std::string png = read_file(folder_ / "pictures/16x16-0.png", 1 << 20);
+  png[png.size() - 17] ^= 1;  // the last byte of its pixels
+  folder_.write("pictures/0.png", png);
+  folder_.write("pictures/0.txt", "a star");
+  const run::Config c =
+      prompt_config("samples", {"--data.path=" + (folder_ / "pictures"), "--data.on_error=skip", "--data.held_out=0",
+                                "--data.latents=auto", "--training.evaluate_batches=0", "--training.batch_size=4",
+                                "--training.steps=2", "--training.sample_every=1", "--training.sample_prompt=a star"});
+  train(c);
+  size_t samples = 0;
+  for (const auto& file : fs::recursive_directory_iterator(c.run.folder + "/samples"))
+    samples += file.is_regular_file() ? 1 : 0;
+  EXPECT_EQ(samples, 4u);
+}
+
 TEST_F(ImagePromptRuns, WriteTheFolderThatTheyReadAgain) {
   const std::string to = folder_ / "ip";
   export_to(to, trained());

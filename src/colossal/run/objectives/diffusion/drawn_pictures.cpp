@@ -342,10 +342,19 @@ void check_controls(const Config& config, DrawnPictures& drawn) {
           join(notices, "; "));
 }
 
+namespace {
+
+/// Returns the index of the last picture that a search for the first whole one may reach.
+int64_t last_of_search(const DrawnPictures& drawn, const Config& config) {
+  return on_error_of(config.data) == data::OnError::Skip ? drawn.files->count() - 1 : 0;
+}
+
+}  // namespace
+
 at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
   const data::PictureSize size = size_of_pictures(keys, pipeline);
   const DrawnPictures drawn = open_files(config.data.path, 0, config, keys, pipeline, size);
-  const int64_t last = on_error_of(config.data) == data::OnError::Skip ? drawn.files->count() - 1 : 0;
+  const int64_t last = last_of_search(drawn, config);
   for (int64_t i = 0; i < last; ++i) {
     try {
       return control_pixels_of(drawn, i, size);
@@ -357,7 +366,17 @@ at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const 
 
 std::string first_picture(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
   const data::PictureSize size = size_of_pictures(keys, pipeline);
-  return open_files(config.data.path, 0, config, keys, pipeline, size).files->bytes(0);
+  const DrawnPictures drawn = open_files(config.data.path, 0, config, keys, pipeline, size);
+  const int64_t last = last_of_search(drawn, config);
+  for (int64_t i = 0; i < last; ++i) {
+    const std::string bytes = drawn.files->bytes(i);
+    try {
+      data::decode_picture(bytes, drawn.files->at(i).name);
+      return bytes;
+    } catch (const Error&) {  // its run left the picture out
+    }
+  }
+  return drawn.files->bytes(last);
 }
 
 }  // namespace colossal::run
