@@ -226,6 +226,9 @@ TEST_F(ImagePromptRuns, WriteTheFolderThatTheyReadAgain) {
     export_to(again, c.run.folder);
     for (const auto& [name, value] : tensors_in(again + "/ip-adapter.safetensors"))
       EXPECT_TRUE(at::equal(value, tensors.at(name))) << name;
+    if (from != to) continue;
+    export_to(to, c.run.folder);  // onto the folder from which the run began, and whose encoder it reads
+    EXPECT_TRUE(fs::exists(to + "/image_encoder/config.json"));
   }
 }
 

@@ -58,9 +58,12 @@ bool is_of_tokenizer(const fs::path& file) {
   return file.extension() != ".safetensors" && name != "config.json" && !name.ends_with(".index.json");
 }
 
-/// Copies the files of a part. Weights of an earlier export would be read with those of this one, so they go first.
+/// Copies the files of a part. Weights of an earlier export would be read with those of this one, so they go first. A
+/// part that is there already, because its run begins with an earlier export to this folder, stays as it is.
 /// `takes`: returns true for a file that is copied; null = all are.
 void copy_part(const std::string& from, const std::string& to, bool (*takes)(const fs::path&) = nullptr) {
+  std::error_code ignored;
+  if (fs::equivalent(from, to, ignored)) return;
   fs::remove_all(to);
   create_folder(to);
   try {
