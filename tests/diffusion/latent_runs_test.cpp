@@ -248,15 +248,16 @@ TEST_F(LatentRuns, NameTheMemoryOfTheirSamples) {
   const run::Config c = latent_config("needs");
   const run::ResolvedModel resolved = run::resolve_model(c, known);
   const auto& objective = dynamic_cast<const run::DiffusionObjective&>(*resolved.objective.objective);
-  const run::PipelineSource& source = objective.pipeline();
+  run::PipelineSource source = objective.pipeline();
+  source.image_encoder = {"clip-vision-tiny", 1};
   const std::vector<train::MemoryNeed> needs = needs_of_parts(source, known);
-  ASSERT_EQ(needs.size(), 3u);
-  EXPECT_EQ(needs[2].what, "decoding");
-  EXPECT_GT(needs[2].bytes, int64_t{8} * 16 * 16 * 8) << "the largest tensor of the decoder, in fp64";
+  ASSERT_EQ(needs.size(), 4u);
+  EXPECT_EQ(needs[3].what, "decoding");
+  EXPECT_GT(needs[3].bytes, int64_t{8} * 16 * 16 * 8) << "the largest tensor of the decoder, in fp64";
   comm::run_ranks(1, [&](comm::World& world) {
     const memory::Account account;
     const PipelineParts parts(source, world, at::kCPU, {}, known);
-    EXPECT_EQ(needs[0].bytes + needs[1].bytes, account.usage().total) << train::to_string(needs);
+    EXPECT_EQ(needs[0].bytes + needs[1].bytes + needs[2].bytes, account.usage().total) << train::to_string(needs);
   });
 }
 

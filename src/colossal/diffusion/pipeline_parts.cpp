@@ -272,6 +272,10 @@ std::vector<train::MemoryNeed> needs_of_parts(const run::PipelineSource& source,
     const auto need = need_of(caption.encoder, [](const models::Model&, const nn::Parameters&) {});
     needs.push_back({"text encoder", train::kFrozenParameters, need.weights, "device"});
   }
+  if (!source.image_encoder.path.empty()) {
+    const auto need = need_of(source.image_encoder.path, [](const models::Model&, const nn::Parameters&) {});
+    needs.push_back({"image encoder", train::kFrozenParameters, need.weights, "device"});
+  }
   if (!source.has_latents()) return needs;
   const std::vector<int64_t> sizes{1, source.sizes.channels, source.sizes.height, source.sizes.width};
   const auto need = need_of(source.vae, [&](const models::Model& model, const nn::Parameters& parameters) {
