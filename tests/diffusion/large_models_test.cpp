@@ -210,6 +210,10 @@ TEST_F(LargeModels, RefuseSizesBeyondTheTableOfPositions) {
   EXPECT_EQ(refusal("128x64"), "");
   EXPECT_THAT(refusal("64x136"),
               HasSubstr("must be at most 128 pixels, for which the model has positions: got 64x136"));
+  // A model of a user's own program is not refused as unknown by the check of sizes.
+  folder_.write("own/config.json", R"({"_class_name": "OwnTransformer2DModel"})");
+  source.model = folder_ / "own";
+  EXPECT_EQ(refusal("128x64"), "");
 }
 
 // The index names the class of each part. Captions of bytes have no tokenizer of diffusers.

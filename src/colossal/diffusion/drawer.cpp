@@ -69,11 +69,19 @@ bool reads_clip_states(const run::PipelineSource& source) {
 /// Returns the pixels of which sides must be multiples.
 int64_t grid_of(const run::PipelineSource& source) { return source.factor * source.sizes.side; }
 
+/// Returns the cells of a side for which the model has positions; 0 = any number, or a model of a user's own program.
+int64_t positions_of(const run::PipelineSource& source) {
+  try {
+    return run::find_source(source.model, run::built_in()).shape.part<models::PositionTable>().cells;
+  } catch (const Error&) {  // loading the model says what is wrong with it
+    return 0;
+  }
+}
+
 /// Checks that the model has positions for pictures of a size.
 void check_positions(const run::PipelineSource& source, const ops::PictureSize& cells) {
   if (source.model.empty()) return;  // a run that trains it
-  const int64_t most = run::find_source(source.model, run::built_in()).shape.part<models::PositionTable>().cells,
-                pixels = most * source.factor;
+  const int64_t most = positions_of(source), pixels = most * source.factor;
   require(most == 0 || std::max(cells.height, cells.width) <= most, "draw", "the sides of size must be at most ",
           pixels, " pixels, for which the model has positions: got ", cells.width * source.factor, "x",
           cells.height * source.factor, "; choose a smaller size");
