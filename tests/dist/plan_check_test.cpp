@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -53,6 +54,7 @@ TEST(PlanCheck, AgreesWithTheQuickstart) {
 // A UNet of drawn shapes on two ranks that share its features.
 TEST(PlanCheck, EncodesWhatARunReads) {
   const TemporaryFolder folder;
+  folder.write("run.check/notes.txt", "a folder of the user");
   const auto json =
       answer_of(check_example("sd_finetune.toml", {"--json", "--run.folder=" + (folder / "run"), "--parallel.tensor=2",
                                                    "--data.path=builtin-shapes:20", "--training.batch_size=2"}));
@@ -64,7 +66,9 @@ TEST(PlanCheck, EncodesWhatARunReads) {
     ++calls;
   }
   EXPECT_GT(calls, 0);
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "what was made for the check is removed";
+  EXPECT_TRUE(std::filesystem::exists(folder / "run.check/notes.txt"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1)
+      << "what was made for the check is removed";
 }
 
 /// A rank of this size has 200 MiB; the process that measured the machine has three times as many.

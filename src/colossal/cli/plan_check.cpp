@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -54,6 +56,17 @@ class PreparedFolder {
   std::string path_;
   bool is_first_;
 };
+
+/// Returns a path beside the folder of a run that no earlier check and no run of the user has.
+std::string prepared_path(std::string run) {
+  while (run.size() > 1 && run.ends_with('/')) run.pop_back();
+  std::string path;
+  std::error_code ignored;
+  int64_t number = static_cast<int64_t>(::getpid());
+  do path = concat(run, ".check-", number++);
+  while (std::filesystem::exists(path, ignored));
+  return path;
+}
 
 /// Makes all ranks use the library of products that rank 0 measures as faster, as `colossal train` does.
 void agree_on_products(comm::Group& everyone, const std::string& matmul) {
@@ -127,7 +140,9 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
   run::Config& config = planned->config;
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
-  const PreparedFolder folder(config.run.folder + ".check", everyone->rank() == 0);
+  const bool is_first = everyone->rank() == 0;
+  const std::string beside = is_first ? prepared_path(config.run.folder) : "";
+  const PreparedFolder folder(comm::broadcast_text(*everyone, at::kCPU, 0, beside), is_first);
   run::Config prepared = config;
   prepared.run.folder = folder.path();
   run::prepare_data(prepared, program, *world, {});
