@@ -11,6 +11,7 @@
 #include <set>
 
 #include "colossal/models/caption_parts.h"
+#include "colossal/models/clip_text_words.h"
 #include "colossal/models/config.h"
 #include "colossal/models/denoiser.h"
 #include "colossal/models/registry.h"
@@ -195,6 +196,29 @@ TEST(WithTextEncoder, HasThePredictionAndTheGradientsOfThreeModels) {
   }
   EXPECT_THAT(test::thrown_message([&] { with_text_encoders(unet, first, first, false); }),
               HasSubstr("with a projection"));
+}
+
+// Old folders pool the token of the largest id, and a learned word has a larger one than the end token.
+TEST(WithTextEncoder, ReadsACaptionThatBeginsWithALearnedWord) {
+  using tensor::Dim;
+  const ModelShape unet = shape_of("sdxl-tiny"), first = with_learned_words(shape_of("clip-text-tiny"), 1);
+  const ModelShape second =
+      with_learned_words(built_in().resolve({.name = "clip-text-tiny-projected", .own = own_keys({"end_id=2"})}), 1);
+  Made plain(with_text_encoders(unet, first, second, false)), zeros(with_text_encoders(unet, first, second, true));
+  const auto named = [](Made& made) {
+    return by_folder_name(made.parameters, made.model.shape.architecture->diffusers.names(made.model.shape), "");
+  };
+  fill_alike(named(plain), named(zeros));
+  const int64_t word = 259, end = 258;
+  tensor::Batch told = pictures_batch();
+  at::Tensor ids = at::zeros({2, 77}, at::kLong);
+  ids.select(1, 0).fill_(256);
+  ids[0][1] = word, ids[0][2] = end, ids[1][1] = end;
+  for (const char* name : {"ids", "ids_2"}) told.add(name, {ids, {Dim::Row, Dim::Other}});
+  told.add("sizes", {at::ones({2, 6}, at::kDouble), {Dim::Row, Dim::Other}});
+  const at::Tensor want = plain.prediction(told), got = zeros.prediction(told);
+  EXPECT_TRUE(at::allclose(got[0], want[0], 1e-12, 1e-12)) << "a word";
+  EXPECT_FALSE(at::allclose(got[1], want[1], 1e-6, 1e-6)) << "the empty caption";
 }
 
 TEST(WithTextEncoder, HasAnotherShapeUntilItIsTakenOut) {

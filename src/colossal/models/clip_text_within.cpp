@@ -79,10 +79,14 @@ void add_text_blocks(const ClipTextParts& parts, size_t count, int state, Model&
 struct JoinedTexts {
   States states;  // the pooled text [B, features], and a factor [B, 1] that is 0 for an empty caption, or undefined
 
-  JoinedTexts(const at::Tensor& last, const at::Tensor& ids, int64_t end_id, bool zeros_for_empty) {
+  JoinedTexts(const at::Tensor& last, const at::Tensor& ids, int64_t end_id, int64_t vocabulary, bool zeros_for_empty) {
     const at::Tensor places = pooled_places(ids, end_id);
     states = {last.gather(1, places.view({-1, 1, 1}).expand({-1, 1, last.size(2)})).squeeze(1), {}};
-    if (zeros_for_empty) states[1] = places.gt(1).to(last.scalar_type()).view({-1, 1});  // it follows the begin token
+    if (!zeros_for_empty) return;
+    // Of an empty caption the end token follows the begin token. A learned word, whose id may be taken for that of the
+    // end token, is none.
+    const at::Tensor ends = pooled_places(ids * ids.lt(vocabulary), end_id);
+    states[1] = ends.gt(1).to(last.scalar_type()).view({-1, 1});
   }
 };
 
@@ -158,11 +162,11 @@ EmbeddedTexts add_text_encoders(const OwnTextEncoder& texts, const TextStates& p
   const auto own = second.own.as<ClipTextSizes>();
   const std::shared_ptr<nn::Dense> projection =
       layers.dense(last + "projection", second.hidden, own.projection, {.bias = false, .deviation = kDeviation});
-  const auto join = [=, block = parts.blocks.back(), part = layers.field_part(), zeros = texts.zeros_for_empty,
-                     pooled = of_pooled(first.layers + second.layers - 1)](States& states,
-                                                                           const nn::ForwardContext& step) {
+  const auto join = [=, words = second.vocabulary, block = parts.blocks.back(), part = layers.field_part(),
+                     zeros = texts.zeros_for_empty, pooled = of_pooled(first.layers + second.layers - 1)](
+                        States& states, const nn::ForwardContext& step) {
     const at::Tensor hidden = states[places.second], end = parts.norm(block(hidden, step), step);
-    const JoinedTexts joined(end, part(step.batch->field(ids), step), own.end_id, zeros);
+    const JoinedTexts joined(end, part(step.batch->field(ids), step), own.end_id, words, zeros);
     at::Tensor text = at::cat({states[places.text], hidden}, 2), whole = projection->forward(joined.states[0]);
     if (const at::Tensor& factor = joined.states[1]; factor.defined())
       text = text * factor.unsqueeze(2), whole = whole * factor;
