@@ -183,6 +183,18 @@ TEST_F(CaptionedFiles, HaveControlPicturesThatAListNames) {
   EXPECT_FALSE(left->has_control(0));
 }
 
+TEST_F(CaptionedFiles, MayBeControlPicturesOfOthers) {
+  for (const char* name : {"a.png", "b.png"}) folder.write(name, png(3, 2));
+  const std::string head = "file_name,text,conditioning_image_file_name\n", of_a = "a.png,a,b.png\n",
+                    of_b = "b.png,b,b.png\n";
+  for (const std::string& lines : {of_a + of_b, of_b + of_a}) {
+    folder.write("metadata.csv", head + lines);
+    EXPECT_EQ(open_captioned(folder.path(), {.has_controls = true})->count(), 2) << lines;
+  }
+  folder.write("metadata.csv", head + of_a + of_a);
+  EXPECT_THAT(refusal(folder.path(), {.has_controls = true}), HasSubstr("a.png is listed twice"));
+}
+
 TEST_F(CaptionedFiles, NamesLinesOfAListThatAreWrong) {
   folder.write("pictures/a.png", png(3, 2));
   folder.write("outside.png", png(3, 2));

@@ -119,10 +119,10 @@ class ListedNames {
   /// Does the same for a control picture, which several pictures may have.
   std::string take_control(const std::string& listed, const std::string& place) {
     std::string name = normal(listed, kControlPath, place);
-    seen_.insert(name);
+    controls_.insert(name);
     return name;
   }
-  bool has(const std::string& name) const { return seen_.contains(name); }
+  bool has(const std::string& name) const { return seen_.contains(name) || controls_.contains(name); }
 
  private:
   std::string normal(const std::string& listed, const char* key, const std::string& place) {
@@ -149,7 +149,7 @@ class ListedNames {
   }
 
   std::string folder_;
-  std::unordered_set<std::string> seen_;
+  std::unordered_set<std::string> seen_, controls_;
   std::unordered_map<std::string, bool> links_;
 };
 
