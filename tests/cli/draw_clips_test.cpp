@@ -15,6 +15,7 @@
 #include "colossal/diffusion/clip_length.h"
 #include "colossal/diffusion/saved_pipeline.h"
 #include "colossal/diffusion/told_captions.h"
+#include "colossal/run/objectives/diffusion/diffusion_objective.h"
 #include "colossal/serve/local_drawer.h"
 #include "support/clip_run.h"
 #include "support/temporary_folder.h"
@@ -268,6 +269,13 @@ TEST_F(DrawClips, DrawsTheSameFromAnExport) {
   }
   const std::string out = folder() / "open-sora-vae-tiny-out";
   drawn("other.gif", {"--vae", out, "--text-encoder", out}, "autoencoder-kl-tiny");
+  const run::Config next = run::read_given_config("", {"--model.from=" + out, "--data.path=builtin-shapes"}).config;
+  const run::ResolvedModel model = run::resolve_model(next, run::built_in());
+  const auto* objective = dynamic_cast<const run::DiffusionObjective*>(model.objective.objective.get());
+  ASSERT_NE(objective, nullptr);
+  EXPECT_EQ(objective->pipeline().vae, out + "/vae") << "a run that starts from the export uses its parts";
+  EXPECT_EQ(objective->pipeline().captions.front().encoder, out + "/text_encoder");
+  EXPECT_EQ(objective->pipeline().keys.guidance, 2);
   std::filesystem::remove_all(out + "/vae");
   EXPECT_THAT(refused("x.gif", {"--prompt", "x"}, "open-sora-vae-tiny-out"),
               HasSubstr("must have the folder vae, because its colossal_pipeline.json names that part"));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -46,15 +45,15 @@ PipelineSource without_parts(const models::DenoiserSizes& sizes) {
   return source;
 }
 
-PipelineSource parts_in_folder(const std::string& path, const models::Registry& registry, const std::string& sampler,
-                               const OtherParts& other);
+PipelineSource parts_at(const std::string& path, const models::Registry& registry, const std::string& sampler,
+                        const OtherParts& other);
 
 /// Returns the parts of what training starts from, which may lack those that are replaced; those of presets if that has
 /// none.
 PipelineSource parts_of(const Config& config, const models::DenoiserSizes& sizes, const OtherParts& other) {
   const std::string& from = config.model.from;
   if (has_pipeline(from)) {
-    PipelineSource source = parts_in_folder(from, models::built_in(), "", other);
+    PipelineSource source = parts_at(from, models::built_in(), "", other);
     const bool has_encoders = source.reads_text() && other.text_encoder.empty();
     const char* parts = source.has_latents() && has_encoders ? "autoencoder and the text encoder"
                         : source.has_latents()               ? "autoencoder"
@@ -337,6 +336,13 @@ PipelineSource parts_in_folder(const std::string& path, const models::Registry& 
   return source;
 }
 
+/// Does the same for a folder with a PipelineIndex, too.
+PipelineSource parts_at(const std::string& path, const models::Registry& registry, const std::string& sampler,
+                        const OtherParts& other) {
+  if (has_pipeline_index(path)) return pipeline_of_clips(path, registry);
+  return parts_in_folder(path, registry, sampler, other);
+}
+
 }  // namespace
 
 bool has_pipeline(const std::string& path) {
@@ -345,8 +351,7 @@ bool has_pipeline(const std::string& path) {
 
 PipelineSource pipeline_in_folder(const std::string& path, const models::Registry& registry, const std::string& sampler,
                                   const OtherParts& other) {
-  PipelineSource source =
-      has_pipeline_index(path) ? pipeline_of_clips(path, registry) : parts_in_folder(path, registry, sampler, other);
+  PipelineSource source = parts_at(path, registry, sampler, other);
   replace_parts(source, other.vae, other.text_encoder);
   return source;
 }
