@@ -159,6 +159,12 @@ TEST_F(ReconstructionRuns, RefuseLayoutsAndKeysThatDoNotFit) {
     return test::thrown_message([&] { train(clips("bad", flags)); });
   };
   EXPECT_THAT(refused_clips({"--data.frames=1,18"}), HasSubstr("at most the 5 of a chunk"));
+  const run::Config odd =
+      run::read_given_config("", {"--model.name=hunyuan-video-vae-tiny", "--data.path=builtin-shapes",
+                                  "--run.device=cpu", "--data.frames=1,6", "--run.folder=" + (folder_ / "odd")})
+          .config;
+  EXPECT_THAT(test::thrown_message([&] { run::resolve_model(odd, run::built_in()); }),
+              HasSubstr("[data] frames must be lengths that can be encoded: the autoencoder makes clips of 4 k + 1 "));
   EXPECT_THAT(refused_clips({"--data.batch_sizes=8"}), HasSubstr("batch_sizes"));
   EXPECT_THAT(refused_clips({"--data.path=nowhere"}), HasSubstr("no such file or folder: nowhere"));
 }

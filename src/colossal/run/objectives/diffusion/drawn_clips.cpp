@@ -80,8 +80,11 @@ void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline) 
   require(!keys.mirror, "data", "mirror must be false for clips, because their captions name directions: got true; ",
           "remove data.mirror");
   require(keys.prior.empty(), "data", "clips have no prior: got ", keys.prior, "; remove data.prior");
-  const models::AutoencoderSizes vae = autoencoder_sizes(pipeline);
-  for (const int64_t frames : keys.frames) try {
+  check_clip_lengths(keys.frames, autoencoder_sizes(pipeline));
+}
+
+void check_clip_lengths(const std::vector<int64_t>& lengths, const models::AutoencoderSizes& vae) {
+  for (const int64_t frames : lengths) try {
       models::latent_frames(vae, frames);
     } catch (const Error& error) {
       throw Error("data", concat("frames must be lengths that can be encoded: ", error.message()));

@@ -35,8 +35,11 @@ data::BatchOptions batch_options(const Config& config, int replica, int64_t thre
 void refuse_clip_keys(const DrawnDataKeys& keys, const char* model_of_clips);
 
 /// Checks the keys of [data] that belong to clips. Errors ("data"): any of them for a model of pictures; mirror or
-/// prior for one of clips; frames that models::latent_frames() refuses, with the nearest.
+/// prior for one of clips; those of check_clip_lengths().
 void check_clip_keys(const DrawnDataKeys& keys, const PipelineSource& pipeline);
+
+/// Checks data.frames. Errors ("data"): lengths that models::latent_frames() refuses, with the nearest.
+void check_clip_lengths(const std::vector<int64_t>& lengths, const models::AutoencoderSizes& vae);
 
 /// Returns the lengths of the clips of a run with all their lists; those of the model, if data.frames is empty.
 /// Errors: those of data::completed().

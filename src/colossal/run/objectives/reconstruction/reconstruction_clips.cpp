@@ -73,12 +73,11 @@ ReconstructionClips::ReconstructionClips(const Config& config, const Reconstruct
                                          const models::AutoencoderSizes& sizes)
     : sizes_(sizes), keys_(drawn_keys(keys)) {
   if (keys_.frames.empty()) keys_.frames = {sizes.frames};
-  for (const int64_t frames : keys_.frames) {
-    models::latent_frames(sizes, frames);
+  check_clip_lengths(keys_.frames, sizes);
+  for (const int64_t frames : keys_.frames)
     require(sizes.chunk_frames == 0 || frames <= sizes.chunk_frames, "data", "frames must be at most the ",
             sizes.chunk_frames, " of a chunk, which the autoencoder encodes and decodes alone: got ", frames,
             "; set data.frames = [", sizes.chunk_frames, "]");
-  }
   source_.factor = sizes.factor;
   source_.sizes.channels = sizes.pixel_channels;
   source_.sizes.height = sizes.height / sizes.factor;
