@@ -10,6 +10,8 @@
 #include "colossal/models/conditions.h"
 #include "colossal/models/image_encoder.h"
 #include "colossal/run/objectives/diffusion/noised_samples.h"
+#include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::prompt_pictures_test {
 namespace {
@@ -54,6 +56,24 @@ TEST(PromptPictures, DependOnPictureAndEncoder) {
   EXPECT_EQ(one, "clip-vision-tiny-1");
   EXPECT_NE(prompt_id({.content = "a"}, one), prompt_id({.content = "a"}, other));
   EXPECT_NE(prompt_id({.content = "a"}, one), prompt_id({.content = "b"}, one));
+}
+
+TEST(PromptPictures, ShowTheFirstPictureThatARunDidNotLeaveOut) {
+  const test::TemporaryFolder folder;
+  const std::string whole = data::encode_png(picture(45, 37));
+  std::string damaged = whole;
+  damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 0xff);
+  folder.write("a.png", damaged);
+  folder.write("b.png", whole);
+  for (const char* name : {"a.txt", "b.txt"}) folder.write(name, "a caption");
+  const DrawnDataKeys keys{.size = {16, 16}};
+  const PipelineSource source{.sizes = {.channels = 4, .height = 8, .width = 8, .text = 3}, .factor = 2};
+  Config config;
+  config.data.path = folder.path();
+  config.data.on_error = "skip";
+  EXPECT_EQ(first_picture(config, keys, source), whole);
+  config.data.on_error = "refuse";
+  EXPECT_THAT(test::thrown_message([&] { first_picture(config, keys, source); }), testing::HasSubstr("a.png"));
 }
 
 // 5 % of the rows are without the picture, 5 % without the caption and 5 % without both, as in 2308.06721.

@@ -344,9 +344,19 @@ void check_controls(const Config& config, DrawnPictures& drawn) {
 
 namespace {
 
-/// Returns the index of the last picture that a search for the first whole one may reach.
-int64_t last_of_search(const DrawnPictures& drawn, const Config& config) {
-  return on_error_of(config.data) == data::OnError::Skip ? drawn.files->count() - 1 : 0;
+/// Returns what `work` makes of the first picture of data.path. With data.on_error = "skip" it is the first one that
+/// `work` does not refuse, because the run left out those before it.
+template <class Work>
+auto of_first(const Config& config, const DrawnPictures& drawn, const Work& work) {
+  const int64_t last = on_error_of(config.data) == data::OnError::Skip ? drawn.files->count() - 1 : 0;
+  for (int64_t i = 0; i < last; ++i) {
+    try {
+      return work(i);
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return work(last);
 }
 
 }  // namespace
@@ -354,29 +364,16 @@ int64_t last_of_search(const DrawnPictures& drawn, const Config& config) {
 at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
   const data::PictureSize size = size_of_pictures(keys, pipeline);
   const DrawnPictures drawn = open_files(config.data.path, 0, config, keys, pipeline, size);
-  const int64_t last = last_of_search(drawn, config);
-  for (int64_t i = 0; i < last; ++i) {
-    try {
-      return control_pixels_of(drawn, i, size);
-    } catch (const Error&) {  // its run left the picture out
-    }
-  }
-  return control_pixels_of(drawn, last, size);
+  return of_first(config, drawn, [&](int64_t i) { return control_pixels_of(drawn, i, size); });
 }
 
 std::string first_picture(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline) {
-  const data::PictureSize size = size_of_pictures(keys, pipeline);
-  const DrawnPictures drawn = open_files(config.data.path, 0, config, keys, pipeline, size);
-  const int64_t last = last_of_search(drawn, config);
-  for (int64_t i = 0; i < last; ++i) {
-    const std::string bytes = drawn.files->bytes(i);
-    try {
-      data::decode_picture(bytes, drawn.files->at(i).name);
-      return bytes;
-    } catch (const Error&) {  // its run left the picture out
-    }
-  }
-  return drawn.files->bytes(last);
+  const DrawnPictures drawn = open_files(config.data.path, 0, config, keys, pipeline, size_of_pictures(keys, pipeline));
+  return of_first(config, drawn, [&](int64_t i) {
+    std::string bytes = drawn.files->bytes(i);
+    data::decode_picture(bytes, drawn.files->at(i).name);
+    return bytes;
+  });
 }
 
 }  // namespace colossal::run

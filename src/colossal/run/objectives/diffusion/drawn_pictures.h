@@ -102,8 +102,8 @@ at::Tensor control_pixels_of(const DrawnPictures& pictures, int64_t index, const
 /// Errors: as open_drawn_pictures(), and those of control_pixels_of(), with data.on_error = "skip" of the last picture.
 at::Tensor first_control(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
-/// Returns the bytes of the first picture of data.path, the image prompt of samples; with data.on_error = "skip" of the
-/// first one that can be decoded, or else of the last. Errors: as open_drawn_pictures().
+/// Returns the bytes of the first picture of data.path that can be decoded, the image prompt of samples. Errors: as
+/// open_drawn_pictures(), and those of decode_picture(), with data.on_error = "skip" of the last picture.
 std::string first_picture(const Config& config, const DrawnDataKeys& keys, const PipelineSource& pipeline);
 
 }  // namespace colossal::run
