@@ -14,6 +14,7 @@
 #include "colossal/models/denoiser.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/objectives/diffusion/latents_of_run.h"
 #include "colossal/run/program.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -390,6 +391,22 @@ TEST_F(PipelineSources, GiveSamplersTheirOptions) {
   source.sampler.karras = true;
   EXPECT_FALSE(options_of(source, {.sampler = "ddim"}).karras) << "it has no sigmas";
   EXPECT_TRUE(options_of(source, {.sampler = "dpm++2m"}).karras);
+}
+
+// The weights of a text encoder that learns are those of the pipeline from which the run starts.
+TEST_F(PipelineSources, RefuseToTrainATextEncoderOfAnotherPlace) {
+  const auto message = [](const std::vector<std::string>& flags) {
+    return test::thrown_message([&] { check_text_encoder(read_given_config("", flags).config); });
+  };
+  const std::string from = "--model.from=" + write_pipeline(), other = "--text_encoder.from=clip-text-tiny";
+  const std::vector<std::string> adapters{from, "--adapter.kind=lora", "--adapter.text_encoder=true"};
+  EXPECT_EQ(message(adapters), "");
+  EXPECT_EQ(message({from, other}), "");
+  EXPECT_THAT(message({adapters[0], adapters[1], adapters[2], other}),
+              HasSubstr("trains with the text encoder of model.from: got text_encoder.from = \"clip-text-tiny\""));
+  EXPECT_THAT(message({from, other, "--adapter.kind=textual-inversion"}), HasSubstr("text_encoder.from"));
+  const std::string clips = std::filesystem::path(folder_.write("clips/colossal_pipeline.json", "{}")).parent_path();
+  EXPECT_THAT(message({"--model.from=" + clips, adapters[1], adapters[2]}), HasSubstr("needs a pipeline of diffusers"));
 }
 
 }  // namespace

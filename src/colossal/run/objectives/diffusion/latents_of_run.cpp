@@ -12,6 +12,7 @@
 #include "colossal/run/learned_words.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/objectives/diffusion/pipeline_index.h"
 #include "colossal/run/program.h"
 #include "colossal/text/captions.h"
 
@@ -85,11 +86,15 @@ bool trains_control(const Config& config) { return adapter_keys(config).kind == 
 bool trains_image_prompt(const Config& config) { return adapter_keys(config).kind == kImagePromptKind; }
 
 void check_text_encoder(const Config& config) {
-  const bool learns_words = adapter_keys(config).kind == kWordsKind;
-  require(!trains_text_encoder(config) || has_pipeline(config.model.from), "adapter",
-          learns_words ? "adapter.kind = \"textual-inversion\"" : "adapter.text_encoder",
+  if (!trains_text_encoder(config)) return;
+  const char* key =
+      adapter_keys(config).kind == kWordsKind ? "adapter.kind = \"textual-inversion\"" : "adapter.text_encoder";
+  require(has_pipeline(config.model.from) && !has_pipeline_index(config.model.from), "adapter", key,
           " needs a pipeline of diffusers, whose text encoder has learned: got model.from = \"", config.model.from,
           "\"; write a run as one with `colossal export`, and name that folder");
+  const std::string other = config.tables.text(concat(kTextEncoder, ".from")).value_or("");
+  require(other.empty(), "adapter", key, " trains with the text encoder of model.from: got text_encoder.from = \"",
+          other, "\"; leave it out, and copy that encoder into a pipeline to train with it");
 }
 
 std::vector<std::string> caption_warnings(const PipelineSource& pipeline, const std::vector<std::string>& captions) {

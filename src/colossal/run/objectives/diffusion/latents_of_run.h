@@ -46,7 +46,8 @@ bool trains_control(const Config& config);
 /// Returns true if the run trains an IP-adapter.
 bool trains_image_prompt(const Config& config);
 
-/// Checks that a run can train adapters of the text encoder, if it does. Errors ("adapter"): model.from is no pipeline.
+/// Checks that a run can train adapters of the text encoder, if it does. Errors ("adapter"): model.from is no pipeline
+/// of pictures; text_encoder.from, because the weights are those of model.from.
 void check_text_encoder(const Config& config);
 
 /// Returns lines for the user about captions of which the text encoder does not read the end, at most a few.
