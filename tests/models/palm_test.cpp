@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "colossal/models/built_in.h"
+#include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
