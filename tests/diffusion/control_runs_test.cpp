@@ -231,7 +231,7 @@ TEST_F(ControlRuns, DrawTheSameInCommandsAndPrograms) {
   EXPECT_THAT(test::thrown_message([&] { drawer.options(R"({"prompt": "a star"})"); }), HasSubstr("name the picture"));
 }
 
-TEST_F(ControlRuns, ArePlannedWithoutAPicture) {
+TEST_F(ControlRuns, TakeNoPictureToPlan) {
   const cli::Outcome outcome = cli::run_command("draw", {"--from", base(), "--plan", "--control", trained()});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
 }

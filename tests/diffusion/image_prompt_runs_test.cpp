@@ -183,7 +183,7 @@ TEST_F(ImagePromptRuns, DrawWhatTheirPictureSaysAndByTheirScale) {
   EXPECT_EQ(drawn(base(), trained(), picture(6), 0), drawn(base(), "", ""));
 }
 
-TEST_F(ImagePromptRuns, ArePlannedWithoutAPicture) {
+TEST_F(ImagePromptRuns, TakeNoPictureToPlan) {
   const cli::Outcome outcome = cli::run_command("draw", {"--from", base(), "--plan", "--ip", trained()});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("image encoder"));

@@ -31,8 +31,8 @@ struct EsmFoldTrunk {
 };
 
 /// A block. Parameters are those of transformers' EsmFoldTriangularSelfAttentionBlock. Their names differ in the layers
-/// that AlphaFold has, too: `name`.mlp_seq and mlp_pair consist of layer_norm, linear_1 and linear_2 (there mlp.0, mlp.1
-/// and mlp.3).
+/// that AlphaFold has, too: `name`.mlp_seq and mlp_pair consist of layer_norm, linear_1 and linear_2 (there mlp.0,
+/// mlp.1 and mlp.3).
 class EsmFoldBlock {
  public:
   /// Errors ("model"): widths that do not divide the features; odd pair features; dropout outside of [0, 0.5).

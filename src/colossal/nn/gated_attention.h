@@ -52,8 +52,8 @@ class GatedAttention {
   std::unique_ptr<Dense> q_, k_, v_, o_, g_;
 };
 
-/// Global attention of columns, for many rows (algorithm 19). The query of a column is the mean of its elements that the
-/// mask shows; keys and values have one head; the gate is of each element. Parameters as of GatedAttention, with
+/// Global attention of columns, for many rows (algorithm 19). The query of a column is the mean of its elements that
+/// the mask shows; keys and values have one head; the gate is of each element. Parameters as of GatedAttention, with
 /// linear_k and linear_v of one head.
 class GlobalAttention {
  public:

@@ -37,8 +37,8 @@ class TriangleMultiplication {
   at::Tensor forward(const at::Tensor& z, const at::Tensor& mask) const;
   /// Adds forward(z, mask) to z in place. Requires: gradients are disabled.
   /// Memory: besides z a tensor of N N `hidden`, of all edges b ("outgoing") or a ("incoming"), and some buffers of a
-  ///         24th of it. The others are made for some rows (columns) of z at a time, which are then overwritten: such an
-  ///         edge depends on its own row (column) alone.
+  ///         24th of it. The others are made for some rows (columns) of z at a time, which are then overwritten: such
+  ///         an edge depends on its own row (column) alone.
   /// Errors ("triangle"): gradients are enabled.
   void add_to(at::Tensor& z, const at::Tensor& mask) const;
 
