@@ -662,11 +662,13 @@ def gradients():
         typed = {key: x.to(dtype) if x.is_floating_point() else x for key, x in batch.items()}
         got = probe(folder, typed, "float" if dtype == torch.float32 else "double", saved)
         states = again.text_encoder(typed["ids"]).last_hidden_state
-        loss = (again.unet(typed["noised"], typed["times"], encoder_hidden_states=states).sample *
-                typed["weights"]).sum()
+        terms = again.unet(typed["noised"], typed["times"], encoder_hidden_states=states).sample * typed["weights"]
+        loss = terms.sum()  # of any size, because peft's weights differ from run to run
         again.unet.zero_grad(), again.text_encoder.zero_grad()
         loss.backward()
-        close(f"loss with adapters {dtype}", got["loss"], loss.detach(), limit)
+        off = float((got["loss"] - loss).abs() / terms.abs().sum())
+        assert off <= limit, (dtype, off, limit)
+        print("loss with adapters", dtype, "agrees within", off)
         wanted = {(part + name).replace(".default.weight", ""): x.grad for part, model in parts.items()
                   for name, x in model.named_parameters() if "lora_" in name}
         assert len(wanted) == len(got) - 1 and any("text_encoder" in name for name in wanted), (len(wanted), len(got))
