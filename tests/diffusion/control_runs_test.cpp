@@ -129,12 +129,7 @@ TEST_F(ControlRuns, StartFromTheirBaseAndLearn) {
 
 TEST_F(ControlRuns, HaveTheCourseOfOneProcessInEveryLayout) {
   const auto course = [&](const Flags& layout) {
-    const run::Config c = control_config("run", layout);
-    train(c);
-    std::vector<double> numbers;
-    for (const char* name : {"loss", "grad_norm", "eval_loss"})
-      for (const double value : metric(c, name)) numbers.push_back(value);
-    return numbers;
+    return course_of(control_config("run", layout), {"loss", "grad_norm", "eval_loss"});
   };
   const std::vector<double> want = course({});
   ASSERT_THAT(want, SizeIs(testing::Ge(3u + 3u + 1u)));

@@ -59,6 +59,14 @@ class DiffusionRuns : public testing::Test {
       if (value > -1e300) values.push_back(value);
     return values;
   }
+  /// Trains a run and returns the values of these metrics, one metric after the other.
+  static std::vector<double> course_of(const run::Config& c, const std::vector<std::string>& names) {
+    train(c);
+    std::vector<double> numbers;
+    for (const std::string& name : names)
+      for (const double value : metric(c, name)) numbers.push_back(value);
+    return numbers;
+  }
 
   test::TemporaryFolder folder_;
 };

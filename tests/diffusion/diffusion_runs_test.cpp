@@ -20,13 +20,8 @@ using Flags = std::vector<std::string>;
 
 TEST_F(DiffusionRuns, HaveTheCourseOfOneProcessInEveryLayout) {
   const auto course = [&](const Flags& layout) {
-    const run::Config c = config("run", layout);
-    train(c);
-    std::vector<double> numbers;
-    for (const char* name :
-         {"loss", "grad_norm", "eval_loss", "eval_loss_1", "eval_loss_2", "eval_loss_3", "eval_loss_4"})
-      for (const double value : metric(c, name)) numbers.push_back(value);
-    return numbers;
+    return course_of(config("run", layout),
+                     {"loss", "grad_norm", "eval_loss", "eval_loss_1", "eval_loss_2", "eval_loss_3", "eval_loss_4"});
   };
   const std::vector<double> want = course({});
   ASSERT_THAT(want, SizeIs(3 + 3 + 5));

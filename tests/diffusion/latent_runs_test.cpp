@@ -36,13 +36,8 @@ std::map<std::string, fs::file_time_type> files_of(const std::string& folder) {
 
 TEST_F(LatentRuns, HaveTheCourseOfOneProcessInEveryLayout) {
   const auto course = [&](const Flags& layout) {
-    const run::Config c = latent_config("run", layout);
-    train(c);
-    std::vector<double> numbers;
-    for (const char* name :
-         {"loss", "grad_norm", "eval_loss", "eval_loss_1", "eval_loss_2", "eval_loss_3", "eval_loss_4"})
-      for (const double value : metric(c, name)) numbers.push_back(value);
-    return numbers;
+    return course_of(latent_config("run", layout),
+                     {"loss", "grad_norm", "eval_loss", "eval_loss_1", "eval_loss_2", "eval_loss_3", "eval_loss_4"});
   };
   const std::vector<double> want = course({});
   ASSERT_THAT(want, SizeIs(testing::Ge(3u + 3u + 3u)));
@@ -175,12 +170,8 @@ TEST_F(LatentRuns, EncodeEachPictureAndCaptionOnce) {
 
 TEST_F(LatentRuns, EncodeInEachStepWhatACacheHas) {
   const auto course = [&](const Flags& flags) {
-    const run::Config c = latent_config("run", test::joined(flags, {"--data.mirror=true"}));
-    train(c);
-    std::vector<double> numbers;
-    for (const char* name : {"loss", "grad_norm", "eval_loss"})
-      for (const double value : metric(c, name)) numbers.push_back(value);
-    return numbers;
+    return course_of(latent_config("run", test::joined(flags, {"--data.mirror=true"})),
+                     {"loss", "grad_norm", "eval_loss"});
   };
   const std::vector<double> cached = course({});
   EXPECT_EQ(course({"--data.latents=none"}), cached);

@@ -132,12 +132,7 @@ class TwoEncoderRuns : public LatentRuns {
 
 TEST_F(TwoEncoderRuns, HaveTheCourseOfOneProcessInEveryLayout) {
   const auto course = [&](const Flags& layout) {
-    const run::Config c = adapter_config(folder_ / "run", layout);
-    train(c);
-    std::vector<double> numbers;
-    for (const char* name : {"loss", "grad_norm"})
-      for (const double value : metric(c, name)) numbers.push_back(value);
-    return numbers;
+    return course_of(adapter_config(folder_ / "run", layout), {"loss", "grad_norm"});
   };
   const std::vector<double> want = course({});
   ASSERT_THAT(want, SizeIs(6));
