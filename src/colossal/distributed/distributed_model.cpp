@@ -104,7 +104,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   const bool is_cut = pipeline.size > 1;  // costs are needed only for stages
   const parallel::PipelinePlan plan = parallel::make_plan(
       pipeline, is_cut ? model_costs(shape, workload.costs)
-                       : parallel::ModelCosts{.blocks = std::vector<double>(static_cast<size_t>(shape.layers), 1)});
+                       : parallel::ModelCosts{.blocks = std::vector<double>(static_cast<size_t>(shape.blocks()), 1)});
   cuts_ = plan.cuts;
   if (is_cut)
     options.stages = [plan, shape](const std::string& name) {

@@ -28,7 +28,7 @@ std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& ro
 
 /// Returns the names in the folder of the parameter or buffer `name`.
 std::optional<nn::ExternalName> find_name(const ModelShape& shape, const FolderNames& names, const std::string& name) {
-  if (const std::optional<int64_t> block = block_of(name, shape.layers)) {
+  if (const std::optional<int64_t> block = block_of(name, shape.blocks())) {
     const std::string ours = concat("blocks.", *block, ".");
     const std::string theirs =
         names.each_block.empty() ? concat(names.blocks, *block, ".") : names.each_block.at(*block);

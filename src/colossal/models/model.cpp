@@ -380,7 +380,7 @@ std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts) {
   const auto last = static_cast<int64_t>(cuts.size()) - 2;
-  if (const std::optional<int64_t> block = block_of(parameter, shape.layers))
+  if (const std::optional<int64_t> block = block_of(parameter, shape.blocks()))
     return {std::upper_bound(cuts.begin(), cuts.end(), *block) - cuts.begin() - 1};
   if (parameter.starts_with("norm.") || parameter.starts_with("head.")) return {last};
   if (shape.architecture && shape.architecture->shared)

@@ -56,6 +56,7 @@
 namespace colossal::models {
 
 class MultiTokenLayers;  // models/multi_token.h
+struct FoldingHeads;     // models/folding/folding_model.h
 
 /// This rank's part of the hidden states of a micro-batch, indexed like Model::states. A state is undefined before it
 /// is first written and after the last block that reads it.
@@ -166,6 +167,8 @@ struct Model {
   /// The head of values, one output of state 0 for each token, in addition to `head`; null without
   /// ModelShape::has_values(). Losses call it with hidden states of fp32 or fp64
   std::shared_ptr<nn::Outputs> values{};
+  /// The heads of a model that folds proteins; null = another kind of model
+  std::shared_ptr<const FoldingHeads> folding{};
 };
 
 /// A range of blocks, with the embedding before it and the norm after it where they belong to the range.

@@ -178,7 +178,7 @@ void check_names(const ModelShape& shape, const nn::Parameters& parameters) {
   for (const nn::Parameter& parameter : parameters.declared()) {
     if (parameter.model != parameters.options().model) continue;
     const std::string name(parameter.own_name());
-    const bool in_block = block_of(name, shape.layers).has_value();
+    const bool in_block = block_of(name, shape.blocks()).has_value();
     require(in_block || !behind_blocks || name.starts_with("norm.") || name.starts_with("head."), "model",
             "parameters made after the blocks must have names that begin with `norm.` or `head.`: got ", parameter.name,
             "; rename it, or make it before the blocks if the first part of the model uses it");
@@ -222,8 +222,8 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   for (Block& block : model.blocks)
     if (block) block.run = nn::with_running_step(std::move(block.run), layers);
   end_steps_of_mixtures(model);
-  require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
-          " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);
+  require(static_cast<int64_t>(model.blocks.size()) == shape.blocks(), "model", shape.architecture->name,
+          " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.blocks());
   const bool blocks = std::all_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return bool(b); });
   require(model.embed && blocks && model.norm, "model", shape.architecture->name,
           " must make an embed, blocks and a norm: got no ",

@@ -35,6 +35,11 @@ Task ModelShape::task() const {
   return task;
 }
 
+int64_t ModelShape::blocks() const {
+  const auto further = part<FurtherBlocks>();
+  return layers + further.before + further.after;
+}
+
 int64_t ModelShape::outputs() const { return part<OutputSizes>().outputs; }
 
 bool ModelShape::has_values() const { return part<ValueSizes>().has_values; }

@@ -45,6 +45,8 @@ struct ModelShape {
   bool operator==(const ModelShape& other) const;
 
   nn::AttentionShape attention() const { return {hidden, heads, kv_heads, head_dim}; }
+  /// Returns the number of Model::blocks: the layers, and those of FurtherBlocks.
+  int64_t blocks() const;
   /// Returns OutputSizes::outputs.
   int64_t outputs() const;
   /// Returns true if the model has a head of values in addition to its own (with_values()).

@@ -177,6 +177,24 @@ struct OwnImagePrompt {
   bool operator==(const OwnImagePrompt&) const = default;
 };
 
+/// A model with blocks before or after the `layers` of its shape, such as a stack of templates or a structure module.
+/// All are Model::blocks, numbered from 0 in the order in which they run.
+struct FurtherBlocks {
+  int64_t before = 0, after = 0;
+};
+
+/// A model that folds proteins (models/folding/folding_model.h).
+struct FoldingSizes {
+  int64_t single = 0;             ///< features of a residue that are recycled; 0 = another kind of model
+  int64_t pair = 0;               ///< features of a pair
+  int64_t structure = 0;          ///< features of a residue in the structure module
+  int64_t structure_layers = 0;   ///< layers of the structure module
+  bool reads_alignments = false;  ///< it reads the fields of alignments; false = sequences alone
+  int64_t templates = 0;          ///< most templates that it reads; 0 = none
+  bool folds_complexes = false;   ///< it folds several chains
+  int64_t passes = 4;             ///< default of how often it runs on a chain, with recycling
+};
+
 /// A model whose attention reads latents (nn/latent_heads.h).
 struct LatentSizes {
   int64_t cached = 0;  ///< elements of a token and layer in a cache; 0 = keys and values of each kv head are cached

@@ -179,8 +179,9 @@ void LayoutSpace::add_pipelines() {
                   "every stage must have a block: got ", costs_.blocks.size(), " blocks for ", placement.stages(),
                   " stages of ", config.schedule);
           check_further("pipeline", [&](const auto& shape) {
-            require(placement.stages() <= shape.layers, "pipeline", "every stage must have a block of each model: got ",
-                    shape.layers, " blocks for ", placement.stages(), " stages of ", config.schedule);
+            require(placement.stages() <= shape.blocks(), "pipeline",
+                    "every stage must have a block of each model: got ", shape.blocks(), " blocks for ",
+                    placement.stages(), " stages of ", config.schedule);
           });
         };
         if (is_legal("pipeline", check)) add_once(pipelines_, config);

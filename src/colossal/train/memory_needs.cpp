@@ -43,7 +43,7 @@ Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEsti
   nn::Parameters::Options options{.dtype = dtype, .device = at::kMeta, .treatment = model.adapter.treatment};
   if (model.adapter.product) options.products.push_back(model.adapter.product);
   options.stages = [&](const std::string& name) {
-    if (models::block_of(name, shape.layers).value_or(0) >= most_blocks) throw Enough{};
+    if (models::block_of(name, shape.blocks()).value_or(0) >= most_blocks) throw Enough{};
     return std::vector<int>{};
   };
   nn::Parameters parameters({}, options);
@@ -52,10 +52,10 @@ Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEsti
     models::make_model(shape, layers);
   } catch (const Enough&) {
   }
-  const double times = static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, most_blocks));
+  const double times = static_cast<double>(shape.blocks()) / static_cast<double>(std::min(shape.blocks(), most_blocks));
   Elements sum;
   for (const nn::Parameter& p : parameters.declared()) {
-    double elements = models::block_of(p.name, shape.layers) ? times : 1;
+    double elements = models::block_of(p.name, shape.blocks()) ? times : 1;
     for (const int64_t size : p.spec.shape) elements *= static_cast<double>(size);
     sum.all += elements;
     const auto form = parameters.form_of(p);
@@ -234,7 +234,7 @@ std::vector<ModelSize> model_sizes(const ConfiguredRun& run) {
   std::vector<ModelSize> sizes;
   for (const NamedModel& model : run.models) {
     const NamedModel& counted = model.is_main_without_adapters ? run.models.main() : model;
-    const Elements elements = estimated_elements(counted, counted.shape.layers);
+    const Elements elements = estimated_elements(counted, counted.shape.blocks());
     if (model.is_main_without_adapters)
       sizes.push_back({model.name, static_cast<int64_t>(elements.beside), 0});
     else
@@ -249,7 +249,7 @@ std::vector<ModelSize> model_sizes(const ConfiguredRun& run) {
   return sizes;
 }
 
-double parameter_count(const NamedModel& model) { return estimated_elements(model, model.shape.layers).all; }
+double parameter_count(const NamedModel& model) { return estimated_elements(model, model.shape.blocks()).all; }
 
 std::string to_string(const std::vector<MemoryNeed>& needs) {
   std::vector<plan::PredictedNeed> named;
