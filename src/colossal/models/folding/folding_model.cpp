@@ -50,7 +50,8 @@ Recycled recycled(const FoldingHeads& heads, const States& end, const tensor::Ba
                                               : end[static_cast<size_t>(heads.alignment)].select(1, 0);
   return {.single = single.detach(),
           .pair = end[static_cast<size_t>(heads.pair)].detach(),
-          .beta = heads.beta(folded_atoms(heads, end, types).positions37, types).detach()};
+          .beta = heads.beta(folded_atoms(heads, end, types).positions37, types).detach(),
+          .language = heads.language >= 0 ? end[static_cast<size_t>(heads.language)].detach() : at::Tensor()};
 }
 
 tensor::Batch with_recycled(const tensor::Batch& batch, const Recycled& recycled, const ModelShape& shape) {
@@ -60,9 +61,10 @@ tensor::Batch with_recycled(const tensor::Batch& batch, const Recycled& recycled
   const auto or_zeros = [&](const at::Tensor& given, at::IntArrayRef wanted) {
     return field_of(given.defined() ? given : at::zeros(wanted, mask.options()));
   };
-  return batch.with("recycled_single", or_zeros(recycled.single, {rows, residues, sizes.single}))
-      .with("recycled_pair", or_zeros(recycled.pair, {rows, residues, residues, sizes.pair}))
-      .with("recycled_beta", or_zeros(recycled.beta, {rows, residues, 3}));
+  const tensor::Batch told = batch.with("recycled_single", or_zeros(recycled.single, {rows, residues, sizes.single}))
+                                 .with("recycled_pair", or_zeros(recycled.pair, {rows, residues, residues, sizes.pair}))
+                                 .with("recycled_beta", or_zeros(recycled.beta, {rows, residues, 3}));
+  return recycled.language.defined() ? told.with("language_states", field_of(recycled.language)) : told;
 }
 
 tensor::Batch example_folding(const ModelShape& shape, const FoldingBatch& sizes, at::ScalarType dtype) {

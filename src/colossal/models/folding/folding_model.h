@@ -32,7 +32,8 @@
 // A model with protein language states (ESMFold) reads a further field if the batch has it:
 //
 //   language_states   [B, N, single] what its language model and the layers after that make of the chain, so that
-//                     later passes need not run them
+//                     later passes need not run them. A training pass (ForwardContext::training) does not read the
+//                     field, because the gradients of these layers go through them
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -54,6 +55,7 @@ struct FoldingHeads {
   int pair = 0;        ///< z [B, N, N, pair]
   int single = -1;     ///< s [B, N, single], which is recycled; -1 = the first row of `alignment` is
   int alignment = -1;  ///< m [B, S, N, single], without the rows of templates; -1 = the model has no alignment
+  int language = -1;   ///< the value of the field `language_states` of later passes; -1 = the model has none
   int structure = 0;   ///< [B, N, structure]: the result of the structure module's last layer
   /// [B, L, N, 7] of all layers of the structure module, fp32 at least: unit quaternion and place in Angstrom
   int frames = 0;
@@ -76,9 +78,10 @@ struct FoldingHeads {
 
 /// What a pass reads of the one before.
 struct Recycled {
-  at::Tensor single;  ///< [B, N, single]
-  at::Tensor pair;    ///< [B, N, N, pair]
-  at::Tensor beta;    ///< [B, N, 3]
+  at::Tensor single;      ///< [B, N, single]
+  at::Tensor pair;        ///< [B, N, N, pair]
+  at::Tensor beta;        ///< [B, N, 3]
+  at::Tensor language{};  ///< [B, N, single] of a model with language states; undefined = another model
 };
 
 /// Atoms that a pass has placed, in Angstrom, fp32 at least.
@@ -101,7 +104,7 @@ FoldedAtoms folded_atoms(const FoldingHeads& heads, const States& end, const at:
 Recycled recycled(const FoldingHeads& heads, const States& end, const tensor::Batch& batch);
 
 /// Returns the batch with the fields of `recycled`, which are zeros of the dtype of seq_mask if it is empty (the first
-/// pass).
+/// pass). The field `language_states` is added if it is defined there, and else left as it is.
 tensor::Batch with_recycled(const tensor::Batch& batch, const Recycled& recycled, const ModelShape& shape);
 
 /// The sizes of a batch.
