@@ -57,6 +57,7 @@ struct FoldingHeads {
   int alignment = -1;  ///< m [B, S, N, single], without the rows of templates; -1 = the model has no alignment
   int language = -1;   ///< the value of the field `language_states` of later passes; -1 = the model has none
   int structure = 0;   ///< [B, N, structure]: the result of the structure module's last layer
+  int unfolded = 0;    ///< [B, N, structure]: s before the structure module; read only where `resolved` is set
   /// [B, L, N, 7] of all layers of the structure module, fp32 at least: unit quaternion and place in Angstrom
   int frames = 0;
   int angles = 0;  ///< [B, L, N, 7, 2] as the layers computed them, not of length 1; fp32 at least
@@ -70,8 +71,8 @@ struct FoldingHeads {
   std::function<at::Tensor(const at::Tensor& rows)> errors{};
   /// Logits of letters [B, S, N, 23] from m; null = none.
   std::function<at::Tensor(const at::Tensor& alignment)> letters{};
-  /// Logits of resolved atoms [B, N, 37] from the state `structure`; null = none.
-  std::function<at::Tensor(const at::Tensor& structure)> resolved{};
+  /// Logits of resolved atoms [B, N, 37] from the state `unfolded`, not from `structure`; null = none.
+  std::function<at::Tensor(const at::Tensor& unfolded)> resolved{};
   /// Where CB is, [B, N, 3], from atoms [B, N, 37, 3]: computed from the backbone (ESMFold), or that of the atoms.
   std::function<at::Tensor(const at::Tensor& atoms37, const at::Tensor& types)> beta{};
 };
