@@ -7,6 +7,7 @@
 #include "colossal/models/esmfold_block.h"
 #include "colossal/models/evoformer_block.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/golden_numbers.h"
 #include "support/thrown_message.h"
@@ -102,6 +103,38 @@ TEST(FoldingBlocks, PutTheOuterProductFirst) {
       block.forward({golden_input(.29, {1, 3, 5, 8}), golden_input(.37, {1, 5, 5, 6})}, tiny_masks(), {});
   EXPECT_NEAR(golden_sum(out.m), 9.943129880865, kDigits);
   EXPECT_NEAR(golden_sum(out.z), 6.283130886807, kDigits);
+}
+
+/// Expects that a recomputed block gives the gradients of the block: its first pass must not overwrite its inputs.
+template <class Run>
+void expect_same_recomputed(const Run& run, const at::Tensor& a, const at::Tensor& b) {
+  const auto gradients = [&](const auto& pass) {
+    const at::Tensor x = a.detach().clone(), y = b.detach().clone().requires_grad_();  // x is that of a frozen layer
+    const std::vector<at::Tensor> out = pass({x, y});
+    (test::golden_loss(out[0]) + test::golden_loss(out[1])).backward();
+    return y.grad();
+  };
+  const nn::Nary function = run;
+  const at::Tensor wanted = gradients(function);
+  EXPECT_TRUE(gradients([&](const std::vector<at::Tensor>& in) { return nn::recomputed(function, in); }).equal(wanted));
+}
+
+TEST(FoldingBlocks, GiveTheSameGradientsRecomputed) {
+  nn::Parameters parameters({}, {.dtype = at::kDouble});
+  nn::SerialLayers make(parameters);
+  const EvoformerBlock block(make, "x", tiny_sizes(false));
+  test::set_golden(parameters, evoformer_layers());
+  const auto evoformer = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    const Evoformer out = block.forward({in[0], in[1]}, tiny_masks(), {});
+    return {out.m, out.z};
+  };
+  expect_same_recomputed(evoformer, golden_input(.29, {1, 3, 5, 8}), golden_input(.37, {1, 5, 5, 6}));
+  const EsmFoldBlock trunk(make, "y", {.sequence = 8, .pair = 6, .sequence_width = 4, .pair_width = 3});
+  const auto esmfold = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    const EsmFoldTrunk out = trunk.forward({in[0], in[1]}, {}, {});
+    return {out.s, out.z};
+  };
+  expect_same_recomputed(esmfold, golden_input(.23, {1, 5, 8}), golden_input(.37, {1, 5, 5, 6}));
 }
 
 TEST(FoldingBlocks, CountTheParametersOfAlphaFold) {

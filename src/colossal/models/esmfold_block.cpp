@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "colossal/base/error.h"
+#include "colossal/models/folding/kept_inputs.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/open_gate.h"
 #include "colossal/ops/activation.h"
@@ -75,6 +76,7 @@ at::Tensor EsmFoldBlock::pairs_of(const at::Tensor& s) const {
 
 EsmFoldTrunk EsmFoldBlock::forward(EsmFoldTrunk state, const at::Tensor& mask, const nn::ForwardContext& step) const {
   auto& [s, z] = state;
+  copy_kept_inputs({&s, &z});
   add_in_place_without_gradients(s, dropout_->forward(attended(state, mask), step));
   add_in_place_without_gradients(s, dropout_->forward(sequence_mlp_.forward(s, {}), step));
   add_in_place_without_gradients(z, pairs_of(s));

@@ -37,7 +37,8 @@ class EsmFoldBlock {
  public:
   /// Errors ("model"): widths that do not divide the features; odd pair features; dropout outside of [0, 0.5).
   EsmFoldBlock(nn::Layers& make, const std::string& name, const EsmFoldSizes& sizes);
-  /// Returns the new state. Without gradients s and z are overwritten.
+  /// Returns the new state. Without gradients s and z are overwritten, unless backward reads them
+  /// again (copy_kept_inputs()).
   EsmFoldTrunk forward(EsmFoldTrunk state, const at::Tensor& mask, const nn::ForwardContext& step) const;
 
  private:

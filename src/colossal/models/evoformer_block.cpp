@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "colossal/models/folding/kept_inputs.h"
+
 namespace colossal::models {
 namespace {
 
@@ -61,6 +63,7 @@ EvoformerBlock::EvoformerBlock(nn::Layers& make, const std::string& name, const 
 
 Evoformer EvoformerBlock::forward(Evoformer state, const EvoformerMasks& masks, const nn::ForwardContext& step) const {
   auto& [m, z] = state;
+  copy_kept_inputs({&m, &z});
   if (outer_first_) add_update(z, outer_.forward(m, masks.alignment));
   add_update(m, row_dropout_.forward(row_.forward(m, z, masks.alignment), step));
   add_update(m, column_ ? column_->forward(m, masks.alignment) : global_->forward(m, masks.alignment));

@@ -63,7 +63,8 @@ class EvoformerBlock {
  public:
   /// Errors ("model"): dropout outside of [0, 1).
   EvoformerBlock(nn::Layers& make, const std::string& name, const EvoformerSizes& sizes);
-  /// Returns the new state. Without gradients m and z are overwritten.
+  /// Returns the new state. Without gradients m and z are overwritten, unless backward reads them
+  /// again (copy_kept_inputs()).
   Evoformer forward(Evoformer state, const EvoformerMasks& masks, const nn::ForwardContext& step) const;
 
  private:
