@@ -32,6 +32,7 @@ Registry built_in() {
       .add(clip_text_architecture())
       .add(clip_vision_architecture())
       .add(bert_architecture())
+      .add(esm2_architecture())
       .add(t5_architecture());
   return registry;
 }

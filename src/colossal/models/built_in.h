@@ -93,6 +93,10 @@ Architecture clip_vision_architecture();
 /// a projection to the vocabulary that shares the embedding's weight (unless ModelShape::tied is false) and has a bias.
 /// "class": of the first token alone dense, tanh and dropout, and a classifier.
 Architecture bert_architecture();
+/// ESM-2 (Lin et al. 2023, doi:10.1126/science.ade2574), which reads chains of amino acids from both sides: pre-norm
+/// blocks with rotary positions and exact GELU, an embedding that follows the share of masked tokens, and BERT's head
+/// for masked tokens.
+Architecture esm2_architecture();
 /// T5 (arXiv:1910.10683, models/families/t5.h): an encoder that reads a text, and a decoder that writes the answer.
 /// Dropout applies after the embedding, on each branch and after the norm of each stack. Attention weights and the
 /// inside of feed-forward layers have none.

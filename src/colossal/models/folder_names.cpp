@@ -28,6 +28,7 @@ std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& ro
 
 /// Returns the names in the folder of the parameter or buffer `name`.
 std::optional<nn::ExternalName> find_name(const ModelShape& shape, const FolderNames& names, const std::string& name) {
+  if (std::optional<nn::ExternalName> row = find_row(names.outside, name, "")) return row;
   if (const std::optional<int64_t> block = block_of(name, shape.blocks())) {
     const std::string ours = concat("blocks.", *block, ".");
     const std::string theirs =
@@ -37,7 +38,7 @@ std::optional<nn::ExternalName> find_name(const ModelShape& shape, const FolderN
   for (const auto& [ours, theirs] : names.further_blocks)
     if (name.starts_with(ours)) return find_row(names.in_block, name.substr(ours.size()), theirs);
   if (shape.outputs() > 0 && name == concat(kScoreHead, ".weight")) return nn::ExternalName{name, {kScoreTensor}};
-  return find_row(names.outside, name, "");
+  return {};
 }
 
 }  // namespace

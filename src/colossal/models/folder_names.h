@@ -23,8 +23,9 @@ namespace colossal::models {
 /// A table of names in a folder. A row names either a layer, whose parameters have the same endings in both (".weight",
 /// ".bias"), or one parameter by its whole name. Rows for parameters that a shape does not have are ignored.
 struct FolderNames {
-  std::vector<nn::ExternalName> outside{};  ///< layers outside the blocks
-  std::string blocks{};                     ///< prefix of a block's number in the folder
+  /// Layers outside the blocks, and those of one block alone ("blocks.5.end_norm"), by their whole names
+  std::vector<nn::ExternalName> outside{};
+  std::string blocks{};  ///< prefix of a block's number in the folder
   /// Prefixes of all blocks in a folder that does not number them in the order of the model; empty = it does
   std::vector<std::string> each_block{};
   /// Layers of a block; names follow "blocks.<i>." here, and the block's number in the folder

@@ -76,8 +76,9 @@ Registry& Registry::add(Architecture row) {
             " is registered already; choose another name");
     for (const std::string& mine : model_types(row.hugging_face))
       for (const std::string& taken : model_types(other->hugging_face))
-        require(mine != taken, "model", "folders of model_type ", mine, " are read by ", other->name,
-                " already; leave out hugging_face of ", row.name);
+        require(mine != taken || (row.hugging_face.matches && other->hugging_face.matches), "model",
+                "folders of model_type ", mine, " are read by ", other->name, " already; leave out hugging_face of ",
+                row.name, ", or set its `matches` in both");
     const std::string& mine = row.diffusers.class_name;
     require(mine.empty() || mine != other->diffusers.class_name, "model", "folders of diffusers' class ", mine,
             " are read by ", other->name, " already; leave out diffusers of ", row.name);
@@ -151,11 +152,13 @@ ModelShape Registry::read_shape(const nlohmann::json& config) const {
   require(config.is_object() && config.contains("model_type") && config["model_type"].is_string(), "model",
           "config.json must name its model_type");
   const auto type = config["model_type"].get<std::string>();
-  std::string known;
+  std::vector<std::string> known;
   for (const auto& row : rows_) {
     const std::vector<std::string> types = model_types(row->hugging_face);
-    for (const std::string& one : types) known += (known.empty() ? "" : ", ") + one;
+    for (const std::string& one : types)
+      if (std::find(known.begin(), known.end(), one) == known.end()) known.push_back(one);
     if (std::find(types.begin(), types.end(), type) == types.end()) continue;
+    if (row->hugging_face.matches && !row->hugging_face.matches(config)) continue;
     try {
       ModelShape shape = row->hugging_face.from_json(config);
       shape.architecture = row;
@@ -167,7 +170,10 @@ ModelShape Registry::read_shape(const nlohmann::json& config) const {
       throw Error("model", concat("config.json lacks a key of ", type, " or has one of the wrong type: ", e.what()));
     }
   }
-  throw Error("model", concat("model_type must be one of ", known, ": got ", type));
+  throw Error("model", concat("model_type must be one of ", join(known), ": got ", type,
+                              std::find(known.begin(), known.end(), type) == known.end()
+                                  ? ""
+                                  : ", of a kind that no architecture reads"));
 }
 
 namespace {

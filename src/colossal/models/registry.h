@@ -103,6 +103,9 @@ struct HuggingFace {
   /// Assignments for own_keys(), such as "objective=class". With them the model has a head whose first layer is the
   /// pooler of the folder. Empty = no head of the architecture has a pooler.
   std::vector<std::string> pooler{};
+  /// Returns true for a config.json of this architecture. Several architectures may read folders of one model type if
+  /// each has this function, and at most one returns true for a folder. Null = all folders of the model type.
+  bool (*matches)(const nlohmann::json& config) = nullptr;
 
   /// Returns the names of `ignored`.
   std::vector<std::string> ignored_names() const;
@@ -163,7 +166,7 @@ class Registry {
  public:
   /// Adds an architecture and returns this registry.
   /// Errors ("model"): no name or make; a model_type or class of diffusers without names, from_json or to_json; a name,
-  ///                   preset, model_type or class that another architecture has; own keys or tables with the name of a
+  ///                   preset, model_type (without HuggingFace::matches) or class that another architecture has; own keys or tables with the name of a
   ///                   key that all models have; names in own_head or own_training that are no own keys.
   Registry& add(Architecture architecture);
 
