@@ -4,11 +4,11 @@
 //   OMP_NUM_THREADS=1 build/release/benchmarks/colossal_trace_bench
 #include <cstdio>
 
-#include "auto_parallel/modules.h"
-#include "colossal/auto_parallel/trace.h"
 #include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/plan/solver.h"
+#include "colossal/trace/trace.h"
+#include "trace/modules.h"
 
 namespace {
 
@@ -24,13 +24,12 @@ void solve(const plan::Graph& graph, int64_t memory) {
 }  // namespace
 
 int main() {
-  const auto_parallel::test::LlamaSizes sizes{
+  const trace::test::LlamaSizes sizes{
       .blocks = 32, .width = 4096, .heads = 32, .kv_heads = 8, .inner = 14336, .vocabulary = 128256};
-  auto_parallel::test::Llama net(sizes, at::TensorOptions(at::kMeta).dtype(at::kBFloat16));
+  trace::test::Llama net(sizes, at::TensorOptions(at::kMeta).dtype(at::kBFloat16));
   const at::Tensor ids = at::empty({8, 4096}, at::TensorOptions(at::kMeta).dtype(at::kLong));
   const Stopwatch watch;
-  const auto_parallel::TracedModule traced =
-      auto_parallel::trace(net, auto_parallel::test::loss_of(net), {ids, ids.clone()});
+  const trace::TracedModule traced = trace::trace_loss(net, trace::test::loss_of(net), {ids, ids.clone()});
   std::printf("traced %zu nodes in %.2f s\n", traced.graph.nodes.size(), watch.seconds());
   const plan::Plan free = plan::solve(traced.graph, plan::parse_mesh("data=8,tensor=8"), plan::Links{}, {});
   for (const int64_t percent : {0, 90, 80, 60}) solve(traced.graph, free.peak_bytes / 100 * percent);

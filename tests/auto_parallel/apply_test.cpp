@@ -183,7 +183,7 @@ TEST(ParameterShares, CountAGradientOnceThatOneUseHasWhole) {
 }
 
 TEST(PredictedTraffic, LeavesOutTheSumsOfParameters) {
-  const TracedModule traced{.graph = shared_weight(), .operators = std::vector<TracedOperator>(4)};
+  const trace::TracedModule traced{.graph = shared_weight(), .operators = std::vector<trace::TracedOperator>(4)};
   const plan::Plan plan = plan::price_plan(traced.graph, plan::parse_mesh("data=2"), {},
                                            {"data=dim0", "data=dim0", "data=dim0", "data=dim0"});
   const auto traffic = predicted_traffic(traced, plan);
@@ -195,8 +195,8 @@ TEST(PredictedTraffic, LeavesOutTheSumsOfParameters) {
 }
 
 /// Two results of one call, of which only the second has a gradient.
-TracedModule two_results() {
-  TracedModule traced;
+trace::TracedModule two_results() {
+  trace::TracedModule traced;
   plan::Graph& graph = traced.graph;
   graph.parameters.push_back({"w", {{4, 4}, "float64"}});
   const auto add = [&](const char* name, const char* op, std::vector<std::string> inputs, std::vector<int64_t> shape,
@@ -214,7 +214,7 @@ TracedModule two_results() {
 }
 
 TEST(RunningNodes, RunACallOnceForTheResultWithAGradient) {
-  const TracedModule traced = two_results();
+  const trace::TracedModule traced = two_results();
   const auto plan_of = [&](const char* indices) {
     return plan::price_plan(traced.graph, plan::parse_mesh("data=2"), {},
                             {"data=dim0", "data=dim0", indices, "whole", "whole"});

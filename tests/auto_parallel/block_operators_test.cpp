@@ -41,7 +41,7 @@ plan::TensorType type_of(const at::Tensor& tensor) {
 /// The graph and the traced operator of a case, as a tracer would make them.
 struct TracedCase {
   plan::Graph graph;
-  TracedOperator traced;
+  trace::TracedOperator traced;
   std::vector<at::Tensor> operands;  // whole; those with gradient are leaves
   at::Tensor result, gradient;       // whole
   int node = 0;
@@ -71,7 +71,7 @@ TracedCase traced_case(const Case& one) {
     const at::Tensor operand = one.arguments[argument].toTensor().clone();
     const bool trains = operand.is_floating_point() && !std::count(one.fixed.begin(), one.fixed.end(), index);
     const std::string name = "in" + std::to_string(index);
-    TracedOperator::Place place;
+    trace::TracedOperator::Place place;
     place.argument = argument;
     place.operand = index;
     place.source = {trains, static_cast<int>(trains ? made.graph.parameters.size() : made.graph.nodes.size())};

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "auto_parallel/modules.h"
 #include "colossal/auto_parallel/training.h"
 #include "colossal/comm/run_ranks.h"
 #include "support/tolerance.h"
+#include "trace/modules.h"
 
 namespace colossal::auto_parallel {
 
@@ -47,24 +47,24 @@ struct Subject {
 template <class Module, class... Arguments>
 Subject subject(double phase, Arguments... arguments) {
   auto module = std::make_shared<Module>(arguments...);
-  test::fill(*module, phase);
-  return {module, test::loss_of(*module), [module](int64_t step) { return module->inputs(kRows, step); }};
+  trace::test::fill(*module, phase);
+  return {module, trace::test::loss_of(*module), [module](int64_t step) { return module->inputs(kRows, step); }};
 }
 
 inline const std::map<std::string, std::function<Subject(double phase)>>& subjects() {
   static const std::map<std::string, std::function<Subject(double)>> all{
-      {"mlp", [](double phase) { return subject<test::Mlp>(phase); }},
-      {"frozen", [](double phase) { return subject<test::Mlp>(phase, true); }},
-      {"largest", [](double phase) { return subject<test::Largest>(phase); }},
-      {"convolutions", [](double phase) { return subject<test::ConvNet>(phase); }},
+      {"mlp", [](double phase) { return subject<trace::test::Mlp>(phase); }},
+      {"frozen", [](double phase) { return subject<trace::test::Mlp>(phase, true); }},
+      {"largest", [](double phase) { return subject<trace::test::Largest>(phase); }},
+      {"convolutions", [](double phase) { return subject<trace::test::ConvNet>(phase); }},
       {"evaluated",  // batch norm with its running statistics, which stay as they are
        [](double phase) {
-         Subject made = subject<test::ConvNet>(phase);
+         Subject made = subject<trace::test::ConvNet>(phase);
          made.module->eval();
          return made;
        }},
-      {"transformer", [](double phase) { return subject<test::Transformer>(phase, 2, 0.25); }},
-      {"shared", [](double phase) { return subject<test::Transformer>(phase, 1, 0.0, true); }},
+      {"transformer", [](double phase) { return subject<trace::test::Transformer>(phase, 2, 0.25); }},
+      {"shared", [](double phase) { return subject<trace::test::Transformer>(phase, 1, 0.0, true); }},
   };
   return all;
 }

@@ -8,24 +8,22 @@
 #include <string>
 #include <vector>
 
-#include "auto_parallel/modules.h"
 #include "colossal/auto_parallel/apply.h"
 #include "colossal/auto_parallel/blocks.h"
-#include "colossal/auto_parallel/heard_call.h"
 #include "colossal/auto_parallel/module_plan.h"
-#include "colossal/auto_parallel/trace.h"
 #include "colossal/auto_parallel/training.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/plan/plan_file.h"
 #include "colossal/tensor/replica_rows.h"
 #include "colossal/train/rank_inputs.h"
+#include "trace/modules.h"
 
 namespace colossal::header_examples {
 namespace {
 
-std::shared_ptr<auto_parallel::test::Mlp> make_net() {
-  auto net = std::make_shared<auto_parallel::test::Mlp>();
-  auto_parallel::test::fill(*net);
+std::shared_ptr<trace::test::Mlp> make_net() {
+  auto net = std::make_shared<trace::test::Mlp>();
+  trace::test::fill(*net);
   net->to(at::kDouble);
   return net;
 }
@@ -64,16 +62,6 @@ TEST(HeaderExamples, AutoTraining) {
   });
 }
 
-TEST(HeaderExamples, Trace) {
-  const auto net = make_net();
-  const at::Tensor points = net->inputs(8)[0], targets = net->inputs(8)[1];
-  const std::string folder = testing::TempDir();
-  const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
-  const auto_parallel::TracedModule traced = auto_parallel::trace(*net, loss, {points, targets});
-  plan::write_graph(traced.graph, folder + "/graph.json");
-  EXPECT_EQ(plan::read_graph(folder + "/graph.json").nodes, traced.graph.nodes);
-}
-
 }  // namespace
 }  // namespace colossal::header_examples
 
@@ -83,7 +71,7 @@ namespace {
 using header_examples::make_net;
 using header_examples::module_config;
 
-at::Tensor sharded_loss(const TracedModule& traced, const plan::Plan& plan, comm::Mesh& mesh,
+at::Tensor sharded_loss(const trace::TracedModule& traced, const plan::Plan& plan, comm::Mesh& mesh,
                         const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& blocks_of_parameters) {
   const at::Tensor &rows_of_points = inputs[0], &rows_of_labels = inputs[1];
   const uint64_t seed = 0;
@@ -98,7 +86,7 @@ TEST(HeaderExamples, ModulePlanAndShardedGraph) {
     const run::Config config = module_config(1, "module-plan-example");
     const auto everyone = train::group_of_all(world);
     const auto net = make_net();
-    const Loss loss = test::loss_of(*net);
+    const trace::Loss loss = trace::test::loss_of(*net);
     const std::vector<at::Tensor> inputs = net->inputs(8);
     const ModulePlan planned = plan_module(*everyone, *net, loss, inputs, config, {});
     plan::write_plan(planned.plan, planned.traced.graph, config.run.folder + "/again.json");
@@ -121,13 +109,6 @@ TEST(HeaderExamples, Blocks) {
     const at::Tensor gathered = run_calls(own, from, plan::convert(type, from, to, plan.mesh, links).calls, groups);
     EXPECT_TRUE(at::equal(gathered, whole));
   });
-}
-
-TEST(HeaderExamples, HeardCall) {
-  const std::vector<at::Tensor> tensors{at::zeros({2, 2}), at::zeros({2, 2})};
-  const HeardCall call{operator_named("aten::cat"), {tensors, 1}};
-  const int64_t dim = call.argument("dim").toInt();
-  EXPECT_EQ(dim, 1);
 }
 
 }  // namespace

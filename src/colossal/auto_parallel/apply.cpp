@@ -7,11 +7,11 @@
 #include <set>
 #include <utility>
 
-#include "colossal/auto_parallel/graph_recorder.h"
-#include "colossal/auto_parallel/trace.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/comm/collectives.h"
+#include "colossal/trace/graph_recorder.h"
+#include "colossal/trace/trace.h"
 
 namespace colossal::auto_parallel {
 namespace {
@@ -38,7 +38,7 @@ void count_calls(std::map<comm::Traffic::Key, comm::Traffic::Count>& traffic, co
 
 }  // namespace
 
-ShardedGraph::ShardedGraph(const TracedModule& traced, const plan::Plan& plan, comm::Mesh& mesh,
+ShardedGraph::ShardedGraph(const trace::TracedModule& traced, const plan::Plan& plan, comm::Mesh& mesh,
                            std::vector<ParameterShare> parameters)
     : traced_(traced),
       plan_(plan),
@@ -58,7 +58,7 @@ ShardedGraph::ShardedGraph(const TracedModule& traced, const plan::Plan& plan, c
                         &groups_};
     }
   }
-  for (const TracedModule::Statistics& s : traced.statistics) statistics_[s.node] = &s;
+  for (const trace::TracedModule::Statistics& s : traced.statistics) statistics_[s.node] = &s;
   runners_ = running_nodes(traced, plan);
   for (const int runner : runners_) is_shared_.push_back(std::count(runners_.begin(), runners_.end(), runner) > 1);
 }
@@ -76,7 +76,7 @@ at::Tensor ShardedGraph::input_block(int node, const std::vector<at::Tensor>& in
           index, " (", traced.name, "), traced ", plan::print_shape(traced.output.shape),
           wanted == traced.output.shape ? "" : concat(", of which a rank has ", plan::print_shape(wanted)),
           "; pass this replica's rows of a micro-batch, or make the training with an example of the new shape");
-  const std::string dtype = type_of(input).dtype;
+  const std::string dtype = trace::type_of(input).dtype;
   require(dtype == traced.output.dtype, "auto_parallel", "an input must have the dtype that was traced: got ", dtype,
           " for input ", index, " (", traced.name, "), traced ", traced.output.dtype, "; convert it");
   return input;
@@ -109,7 +109,7 @@ std::vector<at::Tensor> ShardedGraph::operands_of(int node, const std::vector<at
 at::Tensor ShardedGraph::result_of(int node, const std::vector<at::Tensor>& values,
                                    const std::vector<at::Tensor>& parameters, uint64_t seed,
                                    SharedResults& shared) const {
-  const TracedOperator& op = traced_.operators[node];
+  const trace::TracedOperator& op = traced_.operators[node];
   if (!is_shared_[node]) {
     const uint64_t own = derive_seed(seed, traced_.graph.nodes[node].name);
     return run_on_blocks(
@@ -118,7 +118,7 @@ at::Tensor ShardedGraph::result_of(int node, const std::vector<at::Tensor>& valu
   }
   // No operator of several results needs the adaptations of run_on_blocks(): none has partial sums or sizes of blocks.
   std::vector<at::Tensor>& results = shared[runners_[node]];
-  if (results.empty()) results = run_operator(op, operands_of(runners_[node], values, parameters));
+  if (results.empty()) results = trace::run_operator(op, operands_of(runners_[node], values, parameters));
   return std::exchange(results.at(static_cast<size_t>(op.result)), at::Tensor());
 }
 
@@ -139,7 +139,7 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
   for (const auto& consumers : graph.consumers)
     readers.push_back(static_cast<int>(std::set<int>(consumers.begin(), consumers.end()).size()));
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
-    const TracedOperator& op = traced_.operators[node];
+    const trace::TracedOperator& op = traced_.operators[node];
     if (op.input >= 0) {
       values[node] = input_block(node, inputs);
     } else if (!op.handle) {
@@ -152,7 +152,7 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
   return values.back();
 }
 
-std::vector<int> running_nodes(const TracedModule& traced, const plan::Plan& plan) {
+std::vector<int> running_nodes(const trace::TracedModule& traced, const plan::Plan& plan) {
   std::map<std::pair<int, std::string>, int> by_call;  // call and strategy
   const auto key = [&](int node) { return std::pair(traced.operators[node].call, plan.strategies[node].name); };
   std::vector<int> runners(traced.operators.size());
@@ -167,7 +167,7 @@ std::vector<int> running_nodes(const TracedModule& traced, const plan::Plan& pla
   return runners;
 }
 
-std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const TracedModule& traced,
+std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const trace::TracedModule& traced,
                                                                      const plan::Plan& plan) {
   std::set<std::string> gradients;
   for (const plan::Parameter& parameter : traced.graph.parameters) gradients.insert(parameter.name + " gradient");

@@ -13,10 +13,10 @@
 #include "colossal/auto_parallel/block_operators.h"
 #include "colossal/auto_parallel/blocks.h"
 #include "colossal/auto_parallel/node_share.h"
-#include "colossal/auto_parallel/trace.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/traffic.h"
 #include "colossal/plan/solver.h"
+#include "colossal/trace/trace.h"
 
 namespace colossal::auto_parallel {
 
@@ -26,7 +26,7 @@ class ShardedGraph {
  public:
   /// `parameters`: parameter_shares(), with all axes over which the caller sums gradients.
   /// Collective among all ranks of `mesh`, which has the axes of the plan.
-  ShardedGraph(const TracedModule& traced, const plan::Plan& plan, comm::Mesh& mesh,
+  ShardedGraph(const trace::TracedModule& traced, const plan::Plan& plan, comm::Mesh& mesh,
                std::vector<ParameterShare> parameters);
   ShardedGraph(const ShardedGraph&) = delete;
   ShardedGraph& operator=(const ShardedGraph&) = delete;
@@ -43,7 +43,7 @@ class ShardedGraph {
 
   const MeshGroups& groups() const { return groups_; }
   /// Returns the spec of the running statistics that a node changes: that of its channels.
-  plan::Spec statistics_spec(const TracedModule::Statistics& statistics) const {
+  plan::Spec statistics_spec(const trace::TracedModule::Statistics& statistics) const {
     return {plan_.strategies[statistics.node].output[1]};
   }
 
@@ -59,13 +59,13 @@ class ShardedGraph {
                        uint64_t seed, SharedResults& shared) const;
   void release_read(int node, std::vector<at::Tensor>& values, std::vector<int>& readers) const;
 
-  const TracedModule& traced_;
+  const trace::TracedModule& traced_;
   const plan::Plan& plan_;
   MeshGroups groups_;
   std::vector<ParameterShare> parameters_;
   std::vector<NodeShare> shares_;                          // of each node
   std::vector<std::vector<BlockConversion>> conversions_;  // of each operand of each node; equal specs = none
-  std::vector<const TracedModule::Statistics*> statistics_;
+  std::vector<const trace::TracedModule::Statistics*> statistics_;
   std::vector<int> runners_;     // running_nodes()
   std::vector<bool> is_shared_;  // of each node: another node has the same runner
 };
@@ -73,12 +73,12 @@ class ShardedGraph {
 /// Returns, for each node, the node with whose operands its operator runs: the node itself, unless several nodes
 /// are results of one call under one strategy. Such a call runs once, with the operands of the first that needs a
 /// gradient, because only its conversions have a way back for the gradient, or else of the first.
-std::vector<int> running_nodes(const TracedModule& traced, const plan::Plan& plan);
+std::vector<int> running_nodes(const trace::TracedModule& traced, const plan::Plan& plan);
 
 /// Returns the traffic of one run of a plan and its backward pass, without the sums of the parameters' gradients. It
 /// counts the strategies and conversions of running_nodes(). Keys and bytes are those of comm::Traffic; elements are
 /// not set.
-std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const TracedModule& traced,
+std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const trace::TracedModule& traced,
                                                                      const plan::Plan& plan);
 
 }  // namespace colossal::auto_parallel

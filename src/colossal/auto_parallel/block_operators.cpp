@@ -21,7 +21,7 @@ class OperatorCall {
       : run_(run), arguments_(run.traced.arguments) {
     const std::vector<plan::Source>& sources = run.graph.operands[run.node];
     std::vector<bool> is_placed(sources.size(), false);
-    for (const TracedOperator::Place& place : run.traced.places) {
+    for (const trace::TracedOperator::Place& place : run.traced.places) {
       size_t operand = 0;  // the first operand of this source that has no place yet
       while (operand < sources.size() && (is_placed[operand] || sources[operand] != place.source)) ++operand;
       require(operand < sources.size(), "auto_parallel", "each tensor argument must be an operand of its node: got ",
@@ -61,7 +61,7 @@ class OperatorCall {
             ": node ", run_.graph.nodes[run_.node].name);
     return static_cast<size_t>(*index);
   }
-  void put(const TracedOperator::Place& place, const at::Tensor& value) {
+  void put(const trace::TracedOperator::Place& place, const at::Tensor& value) {
     c10::IValue& argument = arguments_.at(static_cast<size_t>(place.argument));
     if (place.element < 0) {
       argument = value;

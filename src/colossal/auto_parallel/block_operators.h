@@ -7,7 +7,7 @@
 
 #include "colossal/auto_parallel/blocks.h"
 #include "colossal/auto_parallel/node_share.h"
-#include "colossal/auto_parallel/trace.h"
+#include "colossal/trace/trace.h"
 
 namespace colossal::auto_parallel {
 
@@ -15,12 +15,12 @@ namespace colossal::auto_parallel {
 struct BlockRun {
   const plan::Graph& graph;
   int node;
-  const TracedOperator& traced;
+  const trace::TracedOperator& traced;
   const plan::Strategy& strategy;
   const NodeShare& share;
   const MeshGroups& groups;
-  uint64_t seed = 0;                                     ///< seed of dropout masks, equal on all ranks
-  const TracedModule::Statistics* statistics = nullptr;  ///< buffers of batch norm; null = it has none
+  uint64_t seed = 0;                                            ///< seed of dropout masks, equal on all ranks
+  const trace::TracedModule::Statistics* statistics = nullptr;  ///< buffers of batch norm; null = it has none
 };
 
 /// Returns what the operator reads of an operand whose block under the strategy's spec is given: it gathers the first

@@ -72,7 +72,7 @@ std::vector<ModuleParameter> take_parameters(torch::nn::Module& module, at::Devi
   return all;
 }
 
-void set_shares(std::vector<ModuleParameter>& all, const TracedModule& traced,
+void set_shares(std::vector<ModuleParameter>& all, const trace::TracedModule& traced,
                 const std::vector<ParameterShare>& shares) {
   for (ModuleParameter& p : all) p.spec.assign(static_cast<size_t>(p.leaf.dim()), 0);
   for (size_t i = 0; i < traced.parameters.size(); ++i) {
@@ -116,23 +116,24 @@ void put_back(std::vector<ModuleParameter>& all, const MeshGroups& groups) {
   }
 }
 
-std::vector<ModuleBuffer> buffers_of(torch::nn::Module& module, const TracedModule& traced, const ShardedGraph& graph) {
+std::vector<ModuleBuffer> buffers_of(torch::nn::Module& module, const trace::TracedModule& traced,
+                                     const ShardedGraph& graph) {
   std::vector<ModuleBuffer> buffers;
   for (const auto& named : module.named_buffers()) {
     if (!named.value().defined()) continue;
     ModuleBuffer buffer{named.key(), named.value(), plan::Spec(static_cast<size_t>(named.value().dim()), 0)};
-    for (const TracedModule::Statistics& s : traced.statistics)
+    for (const trace::TracedModule::Statistics& s : traced.statistics)
       if (buffer.value.is_same(s.mean) || buffer.value.is_same(s.variance)) buffer.spec = graph.statistics_spec(s);
     buffers.push_back(std::move(buffer));
   }
   return buffers;
 }
 
-std::vector<at::Tensor> batch_counters(const std::vector<ModuleBuffer>& buffers, const TracedModule& traced) {
+std::vector<at::Tensor> batch_counters(const std::vector<ModuleBuffer>& buffers, const trace::TracedModule& traced) {
   constexpr const char* kMean = "running_mean";
   constexpr const char* kCounter = "num_batches_tracked";
   std::vector<at::Tensor> counters;
-  for (const TracedModule::Statistics& s : traced.statistics) {
+  for (const trace::TracedModule::Statistics& s : traced.statistics) {
     for (const ModuleBuffer& mean : buffers) {
       if (!mean.value.is_same(s.mean) || !mean.name.ends_with(kMean)) continue;
       const std::string wanted = mean.name.substr(0, mean.name.size() - std::string(kMean).size()) + kCounter;

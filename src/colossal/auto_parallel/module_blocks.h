@@ -37,7 +37,7 @@ std::vector<ModuleParameter> take_parameters(torch::nn::Module& module, at::Devi
 
 /// Finds the parameters in a traced graph and sets their specs.
 /// Errors ("auto_parallel"): a parameter of the graph that the module does not have.
-void set_shares(std::vector<ModuleParameter>& all, const TracedModule& traced,
+void set_shares(std::vector<ModuleParameter>& all, const trace::TracedModule& traced,
                 const std::vector<ParameterShare>& shares);
 /// Declares the blocks in `parameters` and fills them. A parameter that no node reads is whole. Weight decay and
 /// hidden matrices are those of ModuleTraining.
@@ -49,9 +49,10 @@ void release_values(std::vector<ModuleParameter>& all);
 void put_back(std::vector<ModuleParameter>& all, const MeshGroups& groups);
 
 /// Returns the buffers of the module, with the specs of running statistics.
-std::vector<ModuleBuffer> buffers_of(torch::nn::Module& module, const TracedModule& traced, const ShardedGraph& graph);
+std::vector<ModuleBuffer> buffers_of(torch::nn::Module& module, const trace::TracedModule& traced,
+                                     const ShardedGraph& graph);
 /// Returns the counters of batches that batch norm advances in each run ("num_batches_tracked").
-std::vector<at::Tensor> batch_counters(const std::vector<ModuleBuffer>& buffers, const TracedModule& traced);
+std::vector<at::Tensor> batch_counters(const std::vector<ModuleBuffer>& buffers, const trace::TracedModule& traced);
 /// Gathers the running statistics into the module's buffers. Collective.
 void gather_buffers(std::vector<ModuleBuffer>& buffers, const MeshGroups& groups);
 

@@ -76,7 +76,7 @@ plan::Plan loaded_plan(const plan::Graph& graph, const run::Config& config, cons
   return plan::price_plan(graph, mesh, plan::links_of(cluster, mesh), file.strategies);
 }
 
-void mark_whole_inputs(TracedModule& traced, const AutoOptions& options, size_t inputs) {
+void mark_whole_inputs(trace::TracedModule& traced, const AutoOptions& options, size_t inputs) {
   for (const int64_t input : options.whole_inputs)
     require(input >= 0 && input < static_cast<int64_t>(inputs), "auto_parallel",
             "options.whole_inputs must be indices of inputs: got ", input, " of ", inputs);
@@ -103,11 +103,11 @@ run::Config config_on(const run::Config& config, const plan::Mesh& mesh) {
   return made;
 }
 
-ModulePlan plan_module(comm::Group& everyone, torch::nn::Module& module, const Loss& loss,
+ModulePlan plan_module(comm::Group& everyone, torch::nn::Module& module, const trace::Loss& loss,
                        const std::vector<at::Tensor>& inputs, const run::Config& config, const AutoOptions& options) {
   ModulePlan planned;
   comm::agree(everyone, at::kCPU, [&] {
-    planned.traced = trace(module, loss, inputs);
+    planned.traced = trace::trace_loss(module, loss, inputs);
     mark_whole_inputs(planned.traced, options, inputs.size());
   });
   const plan::Graph& graph = planned.traced.graph;

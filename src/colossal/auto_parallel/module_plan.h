@@ -8,17 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "colossal/auto_parallel/trace.h"
 #include "colossal/auto_parallel/training.h"
 #include "colossal/comm/group.h"
 #include "colossal/plan/solver.h"
 #include "colossal/run/config.h"
+#include "colossal/trace/trace.h"
 
 namespace colossal::auto_parallel {
 
 /// A traced module with a plan of its graph. The mesh of the plan has the axes `data` and `tensor`.
 struct ModulePlan {
-  TracedModule traced;
+  trace::TracedModule traced;
   plan::Plan plan;
 };
 
@@ -30,7 +30,7 @@ struct ModulePlan {
 /// Errors, the same on all ranks: those of trace() and plan::solve(); graphs that differ between ranks; a plan file of
 ///         another graph or mesh, with the first node or axis that differs, or with a strategy that a node does not
 ///         have, with the legal ones.
-ModulePlan plan_module(comm::Group& everyone, torch::nn::Module& module, const Loss& loss,
+ModulePlan plan_module(comm::Group& everyone, torch::nn::Module& module, const trace::Loss& loss,
                        const std::vector<at::Tensor>& inputs, const run::Config& config, const AutoOptions& options);
 
 /// Returns the config of a run on the mesh: the sizes of data and tensor are those of the mesh, auto and plan are

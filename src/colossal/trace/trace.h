@@ -1,7 +1,7 @@
 // Traces a torch::nn::Module with its loss into a plan::Graph, and keeps for each node the operator that runs it.
 //
 //   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
-//   const auto_parallel::TracedModule traced = auto_parallel::trace(*net, loss, {points, targets});
+//   const trace::TracedModule traced = trace::trace_loss(*net, loss, {points, targets});
 //   plan::write_graph(traced.graph, folder + "/graph.json");
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 /// A function from the inputs of a module to its loss, a scalar.
 using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
@@ -65,22 +65,22 @@ struct TracedModule {
 /// - Dropout becomes a node "dropout"; its mask follows from the logical index of each
 ///   element (ops::dropout). Attention with dropout becomes its parts.
 /// - Rows: dimension 0 of the first input. An input with another size there is whole on every rank.
-/// - Names follow the module: "layers.0.fc1", "layers.0.relu_3" (auto_parallel/graph_recorder.h).
+/// - Names follow the module: "layers.0.fc1", "layers.0.relu_3" (trace/graph_recorder.h).
 /// Memory: constants that the pass makes, and a copy of the buffers. Every tensor is held until the trace is over.
 /// Thread safety: no other thread may use the module meanwhile.
-/// Errors ("auto_parallel"): an operator whose output shape depends on values (nonzero, item), or a random operator
+/// Errors ("trace"): an operator whose output shape depends on values (nonzero, item), or a random operator
 ///         other than dropout, by name; a change of a parameter; a torch::autograd::Function; a loss that is not a
 ///         scalar or does not depend on a parameter; no input.
-TracedModule trace(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs);
+TracedModule trace_loss(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs);
 
 /// Runs a traced graph in one process, operator by operator: what the module computes.
 /// Returns the loss of `inputs`, with the parameters that `traced` has. Autograd records the operators, so the result
 /// has a backward pass. Dropout draws from the default generator; statistics of batch norm are not updated.
-/// Errors ("auto_parallel"): another number of inputs than traced.
+/// Errors ("trace"): another number of inputs than traced.
 at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inputs);
 
 /// Runs the operator of a node on operands in the order of plan::Node::inputs, and returns all tensors that it returns.
 /// TracedOperator::result says which of them the node is.
 std::vector<at::Tensor> run_operator(const TracedOperator& run, const std::vector<at::Tensor>& operands);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

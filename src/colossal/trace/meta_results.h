@@ -1,9 +1,9 @@
 // Results on meta of operators for which the C++ library has no kernel there. They have shapes, strides and dtypes, and
 // no memory. Each function takes a call whose tensors are on meta.
 #pragma once
-#include "colossal/auto_parallel/heard_call.h"
+#include "colossal/trace/heard_call.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 at::Tensor like_first(const HeardCall& call);  ///< norms: the first tensor, contiguous
 at::Tensor attention_result(const HeardCall& call);
@@ -19,4 +19,4 @@ at::Tensor class_loss_result(const HeardCall& call);
 /// that nothing else knows. Memory: that of the results, while it runs.
 std::vector<c10::IValue> results_of_zeros(const HeardCall& call);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

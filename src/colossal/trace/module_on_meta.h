@@ -11,7 +11,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 /// Gives the parameters of a module to meta, and copies of its buffers to forward, during its lifetime. Handles and
 /// views that others hold stay valid; the module has its own values again afterwards, also after an exception. Buffers
@@ -40,4 +40,4 @@ class ModuleOnMeta {
   at::Device device_ = at::Device(at::kCPU);
 };
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

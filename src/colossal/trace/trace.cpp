@@ -1,15 +1,15 @@
-#include "colossal/auto_parallel/trace.h"
+#include "colossal/trace/trace.h"
 
 #include <torch/library.h>
 
 #include <map>
 
-#include "colossal/auto_parallel/heard_call.h"
-#include "colossal/auto_parallel/module_on_meta.h"
-#include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
+#include "colossal/trace/heard_call.h"
+#include "colossal/trace/module_on_meta.h"
+#include "colossal/trace/tracer.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 namespace {
 
 thread_local Tracer* listener = nullptr;
@@ -44,9 +44,9 @@ void register_key() {
 
 }  // namespace
 
-TracedModule trace(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs) {
-  require(!inputs.empty(), "auto_parallel", "the loss must have an input: got none; pass an example of a micro-batch");
-  require(listener == nullptr, "auto_parallel", "a loss must not trace another one: got a trace within a trace");
+TracedModule trace_loss(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs) {
+  require(!inputs.empty(), "trace", "the loss must have an input: got none; pass an example of a micro-batch");
+  require(listener == nullptr, "trace", "a loss must not trace another one: got a trace within a trace");
   register_key();
   ModuleOnMeta on_meta(module);
   Tracer tracer(on_meta, inputs);
@@ -69,7 +69,7 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
   for (size_t i = 0; i < traced.operators.size(); ++i) {
     const TracedOperator& run = traced.operators[i];
     if (run.input >= 0) {
-      require(run.input < static_cast<int>(inputs.size()), "auto_parallel", "the graph must get the inputs it was ",
+      require(run.input < static_cast<int>(inputs.size()), "trace", "the graph must get the inputs it was ",
               "traced with: got ", inputs.size(), ", it reads input ", run.input);
       values[i] = inputs[run.input];
     } else if (!run.handle) {
@@ -88,4 +88,4 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
   return values.back();
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

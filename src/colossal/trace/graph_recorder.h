@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "colossal/auto_parallel/trace.h"
 #include "colossal/plan/graph.h"
+#include "colossal/trace/trace.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 class GraphRecorder {
  public:
@@ -36,7 +36,7 @@ class GraphRecorder {
   std::vector<bool> trains_;
 };
 
-/// Returns shape and dtype of a tensor in the plan's terms. Errors ("auto_parallel"): a dtype that plans do not have.
+/// Returns shape and dtype of a tensor in the plan's terms. Errors ("trace"): a dtype that plans do not have.
 plan::TensorType type_of(const at::Tensor& tensor);
 
 /// Names the nodes of `graph` that have no name. `operands` are the places of each node's inputs.
@@ -52,4 +52,4 @@ plan::TensorType type_of(const at::Tensor& tensor);
 ///   names behind their number, which is what SolverOptions::share_blocks looks for.
 void name_nodes(plan::Graph& graph, const std::vector<std::vector<plan::Source>>& operands);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

@@ -1,11 +1,11 @@
-#include "colossal/auto_parallel/heard_call.h"
+#include "colossal/trace/heard_call.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
 
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 std::string full_name(const c10::OperatorHandle& handle) {
   const c10::OperatorName& name = handle.operator_name();
@@ -20,7 +20,7 @@ std::optional<c10::OperatorHandle> find_operator(const std::string& name) {
 
 c10::OperatorHandle operator_named(const std::string& name) {
   const std::optional<c10::OperatorHandle> found = find_operator(name);
-  require(found.has_value(), "auto_parallel", "this version of LibTorch must have the operator ", name);
+  require(found.has_value(), "trace", "this version of LibTorch must have the operator ", name);
   return *found;
 }
 
@@ -33,7 +33,7 @@ int HeardCall::index_of(const char* argument) const {
 
 const c10::IValue& HeardCall::argument(const char* name) const {
   const int index = index_of(name);
-  require(index >= 0, "auto_parallel", full_name(handle), " must have an argument `", name, "`: got its schema ",
+  require(index >= 0, "trace", full_name(handle), " must have an argument `", name, "`: got its schema ",
           handle.schema());
   return arguments[index];
 }
@@ -87,4 +87,4 @@ std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results) {
   return tensors;
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

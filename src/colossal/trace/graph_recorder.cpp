@@ -1,4 +1,4 @@
-#include "colossal/auto_parallel/graph_recorder.h"
+#include "colossal/trace/graph_recorder.h"
 
 #include <algorithm>
 #include <map>
@@ -6,11 +6,11 @@
 #include <set>
 #include <string>
 
-#include "colossal/auto_parallel/heard_call.h"
 #include "colossal/base/error.h"
 #include "colossal/plan/operators.h"
+#include "colossal/trace/heard_call.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 namespace {
 
 /// Adds the warnings, and takes the names of LibTorch for operators whose operands the plan does not take.
@@ -121,7 +121,7 @@ plan::TensorType type_of(const at::Tensor& tensor) {
       {at::kBool, "bool"},
   };
   const auto found = names.find(tensor.scalar_type());
-  require(found != names.end(), "auto_parallel", "tensors of the pass must be of real numbers or integers: got ",
+  require(found != names.end(), "trace", "tensors of the pass must be of real numbers or integers: got ",
           c10::toString(tensor.scalar_type()));
   return {tensor.sizes().vec(), found->second};
 }
@@ -200,4 +200,4 @@ void name_nodes(plan::Graph& graph, const std::vector<std::vector<plan::Source>>
   for (size_t i = 0; i < graph.nodes.size(); ++i) namer.name(i);
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

@@ -1,11 +1,11 @@
-#include "colossal/auto_parallel/module_on_meta.h"
+#include "colossal/trace/module_on_meta.h"
 
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
 #include <set>
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 namespace {
 
 at::Tensor shape_on_meta(const at::Tensor& tensor) {
@@ -52,4 +52,4 @@ void ModuleOnMeta::restore() {
   replaced_.clear();
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

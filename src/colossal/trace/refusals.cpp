@@ -4,13 +4,13 @@
 
 #include <unordered_set>
 
-#include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
+#include "colossal/trace/tracer.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 void Tracer::refuse(const HeardCall& call, const std::string& rule, const std::string& remedy) const {
-  throw Error("auto_parallel", concat(rule, ": got ", call.name(), " after ", recorder_.last_module(), "; ", remedy));
+  throw Error("trace", concat(rule, ": got ", call.name(), " after ", recorder_.last_module(), "; ", remedy));
 }
 
 void Tracer::check_values(const HeardCall& call) const {
@@ -63,4 +63,4 @@ void Tracer::check_gradient(const HeardCall& call, const at::Tensor& tensor) con
     refuse(call, "tensors that train must be parameters of the module", "register it, or detach it");
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

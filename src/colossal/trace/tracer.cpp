@@ -1,16 +1,16 @@
-#include "colossal/auto_parallel/tracer.h"
+#include "colossal/trace/tracer.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 
-#include "colossal/auto_parallel/heard_call.h"
-#include "colossal/auto_parallel/meta_results.h"
-#include "colossal/auto_parallel/operator_nodes.h"
 #include "colossal/base/error.h"
+#include "colossal/trace/heard_call.h"
+#include "colossal/trace/meta_results.h"
+#include "colossal/trace/operator_nodes.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 namespace {
 
 /// Numbers of C++ that became tensors do not decide the dtype of results.
@@ -118,10 +118,10 @@ at::Tensor Tracer::constant_node(const at::Tensor& value) {
 
 at::Tensor Tracer::on_meta(const at::Tensor& tensor) {
   if (find(tensor)) return tensor;
-  require(!tensor.is_meta(), "auto_parallel", "every tensor of the pass must come from an operator: got one of shape ",
+  require(!tensor.is_meta(), "trace", "every tensor of the pass must come from an operator: got one of shape ",
           plan::print_shape(tensor.sizes().vec()), " after ", recorder_.last_module(),
           " that none returned; use detach() in place of data()");
-  require(changed_constants_.count(tensor.unsafeGetTensorImpl()) == 0, "auto_parallel",
+  require(changed_constants_.count(tensor.unsafeGetTensorImpl()) == 0, "trace",
           "the pass must not read a buffer that it changes: got one of shape ", plan::print_shape(tensor.sizes().vec()),
           " after ", recorder_.last_module(), "; change it outside of the loss");
   const int64_t version = tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
@@ -361,15 +361,15 @@ TracedModule Tracer::run(const Loss& loss) {
     const c10::impl::IncludeDispatchKeyGuard heard(kTraceKey);
     made = loss(inputs_);
   }
-  require(made.defined() && made.dim() == 0, "auto_parallel", "the loss must be a scalar: got ",
+  require(made.defined() && made.dim() == 0, "trace", "the loss must be a scalar: got ",
           made.defined() ? plan::print_shape(made.sizes().vec()) : "no tensor", "; take its mean or its sum");
   const auto found = find(made);
   plan::Source source = found ? refresh(*found) : plan::Source{};
-  require(found && recorder_.trains(source), "auto_parallel",
+  require(found && recorder_.trains(source), "trace",
           "the loss must depend on a parameter that trains: got one that reads ",
           found ? "none with requires_grad" : "constants only");
   if (source.is_parameter) source = source_of(record_one("aten::clone", {made, c10::IValue()}));
   return recorder_.finish(source, std::move(statistics_));
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

@@ -1,12 +1,12 @@
-#include "colossal/auto_parallel/operator_nodes.h"
+#include "colossal/trace/operator_nodes.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 
-#include "colossal/auto_parallel/meta_results.h"
+#include "colossal/trace/meta_results.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 namespace {
 
 int64_t named_dim(const HeardCall& call, const char* argument) {
@@ -189,4 +189,4 @@ const OperatorRow* find_row(const std::string& full_name) {
   return found == table.end() ? nullptr : &found->second;
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

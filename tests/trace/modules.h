@@ -2,7 +2,7 @@
 //
 //   Mlp net;
 //   fill(net);
-//   const TracedModule traced = trace(net, loss_of(net), net.inputs(8));
+//   const TracedModule traced = trace_loss(net, loss_of(net), net.inputs(8));
 #pragma once
 #include <ATen/ATen.h>
 #include <torch/nn.h>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "colossal/auto_parallel/trace.h"
+#include "colossal/trace/trace.h"
 
-namespace colossal::auto_parallel::test {
+namespace colossal::trace::test {
 
 /// Fills the parameters with values of a sine. No random generator: modules of several ranks are made concurrently.
 inline void fill(torch::nn::Module& module, double phase = 0) {
@@ -222,4 +222,4 @@ Loss loss_of(Module& module) {
   return [&module](const std::vector<at::Tensor>& in) { return module.loss(in); };
 }
 
-}  // namespace colossal::auto_parallel::test
+}  // namespace colossal::trace::test

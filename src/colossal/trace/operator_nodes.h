@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "colossal/auto_parallel/heard_call.h"
 #include "colossal/plan/graph.h"
+#include "colossal/trace/heard_call.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 /// How an operator becomes a node.
 struct OperatorRow {
@@ -27,4 +27,4 @@ const OperatorRow* find_row(const std::string& full_name);
 /// Returns `dim` of a tensor with `dims` dimensions, from 0 on.
 int64_t positive_dim(int64_t dim, int64_t dims);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

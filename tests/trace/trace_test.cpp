@@ -1,5 +1,5 @@
 // Traced graphs of plain modules: their nodes, what they compute, what a trace refuses, and that modules do not change.
-#include "colossal/auto_parallel/trace.h"
+#include "colossal/trace/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 #include <functional>
 #include <limits>
 
-#include "auto_parallel/modules.h"
 #include "colossal/base/error.h"
 #include "colossal/plan/solver.h"
+#include "trace/modules.h"
 
-namespace colossal::auto_parallel::test {
+namespace colossal::trace::test {
 namespace {
 
 using testing::Contains;
@@ -46,7 +46,7 @@ std::vector<std::string> operators_of(const plan::Graph& graph) {
 /// the gradients.
 template <class Net>
 void expect_replays(Net& net, int64_t rows) {
-  const TracedModule traced = trace(net, loss_of(net), net.inputs(rows));
+  const TracedModule traced = trace_loss(net, loss_of(net), net.inputs(rows));
   for (const int64_t step : {0, 1}) {
     const std::vector<at::Tensor> inputs = net.inputs(rows, step);
     const at::Tensor loss = net.loss(inputs), again = replay(traced, inputs);
@@ -73,7 +73,7 @@ struct Small : torch::nn::Module {
   }
   using Body = std::function<at::Tensor(Small& net, const at::Tensor& x)>;
   TracedModule traced(const Body& body) {
-    return trace(*this, [&](const std::vector<at::Tensor>& in) { return body(*this, in[0]); }, {x()});
+    return trace_loss(*this, [&](const std::vector<at::Tensor>& in) { return body(*this, in[0]); }, {x()});
   }
   static at::Tensor x() { return wave({4, 8}, 1); }
   at::Tensor weight, calls, table;
@@ -93,7 +93,7 @@ std::string refusal_of(const Small::Body& body) {
   try {
     net.traced(body);
   } catch (const Error& error) {
-    EXPECT_EQ(error.component(), "auto_parallel");
+    EXPECT_EQ(error.component(), "trace");
     EXPECT_FALSE(net.weight.is_meta()) << "the module must have its parameters again";
     return error.message();
   }
@@ -103,7 +103,7 @@ std::string refusal_of(const Small::Body& body) {
 
 TEST(Trace, NamesNodesOfAnMlpByItsModules) {
   const auto net = made<Mlp>();
-  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(8));
+  const TracedModule traced = trace_loss(*net, loss_of(*net), net->inputs(8));
   EXPECT_THAT(names_of(traced.graph), ElementsAre("input_0", "input_1", "norm", "fc1", "relu", "fc2", "mse_loss"));
   EXPECT_THAT(operators_of(traced.graph),
               ElementsAre("input", "input", "layer_norm", "linear", "relu", "linear", "mse_loss"));
@@ -122,14 +122,14 @@ TEST(Trace, ReplaysToTheSameLoss) {
 
 TEST(Trace, MarksFrozenParameters) {
   const auto net = made<Mlp>(/*frozen=*/true);
-  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(8));
+  const TracedModule traced = trace_loss(*net, loss_of(*net), net->inputs(8));
   for (const plan::Parameter& parameter : traced.graph.parameters)
     EXPECT_EQ(parameter.trains, parameter.name != "fc1.bias") << parameter.name;
 }
 
 TEST(Trace, KeepsSharedWeightsOnce) {
   const auto net = made<Transformer>(1, 0.0, /*tied=*/true);
-  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
+  const TracedModule traced = trace_loss(*net, loss_of(*net), net->inputs(4));
   const auto readers = std::count_if(traced.graph.nodes.begin(), traced.graph.nodes.end(), [&](const auto& node) {
     return std::count(node.inputs.begin(), node.inputs.end(), "head") +
                std::count(node.inputs.begin(), node.inputs.end(), "tokens.weight") >
@@ -141,7 +141,7 @@ TEST(Trace, KeepsSharedWeightsOnce) {
 
 TEST(Trace, GivesEqualBlocksEqualNames) {
   const auto net = made<Transformer>(3);
-  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
+  const TracedModule traced = trace_loss(*net, loss_of(*net), net->inputs(4));
   std::vector<std::vector<std::string>> blocks(3);
   for (const std::string& name : names_of(traced.graph))
     if (name.rfind("layers.", 0) == 0) blocks[name[7] - '0'].push_back(name.substr(9));
@@ -153,32 +153,32 @@ TEST(Trace, GivesEqualBlocksEqualNames) {
 
 TEST(Trace, NamesBlocksThatHaveTheirOwnParameters) {
   const auto net = made<Llama>();
-  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
+  const TracedModule traced = trace_loss(*net, loss_of(*net), net->inputs(4));
   EXPECT_THAT(names_of(traced.graph), Contains("layers.0.scaled_dot_product_attention"));
   EXPECT_THAT(names_of(traced.graph), Contains("layers.1.linear_7"));
 }
 
 TEST(Trace, RecordsStatisticsOfBatchNorm) {
   const auto net = made<ConvNet>();
-  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
+  const TracedModule traced = trace_loss(*net, loss_of(*net), net->inputs(4));
   ASSERT_EQ(traced.statistics.size(), 2u);
   for (const TracedModule::Statistics& of_node : traced.statistics)
     EXPECT_EQ(traced.graph.nodes[of_node.node].op, "batch_norm");
   EXPECT_TRUE(traced.statistics[0].mean.is_same(net->bn1->running_mean));
   EXPECT_TRUE(traced.statistics[1].batches.is_same(net->bn2->num_batches_tracked));
   net->eval();
-  const TracedModule fixed = trace(*net, loss_of(*net), net->inputs(4));
+  const TracedModule fixed = trace_loss(*net, loss_of(*net), net->inputs(4));
   EXPECT_THAT(fixed.statistics, IsEmpty());
   EXPECT_THAT(names_of(fixed.graph), Contains("bn1.running_mean"));
 }
 
 TEST(Trace, MakesDropoutANode) {
   const auto net = made<Transformer>(1, 0.5);
-  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
+  const TracedModule traced = trace_loss(*net, loss_of(*net), net->inputs(4));
   const auto operators = operators_of(traced.graph);
   EXPECT_EQ(std::count(operators.begin(), operators.end(), "dropout"), 2);
   net->eval();
-  EXPECT_THAT(operators_of(trace(*net, loss_of(*net), net->inputs(4)).graph), Each(testing::Ne("dropout")));
+  EXPECT_THAT(operators_of(trace_loss(*net, loss_of(*net), net->inputs(4)).graph), Each(testing::Ne("dropout")));
 }
 
 TEST(Trace, DrawsDropoutOfConstantsInEachStep) {
@@ -202,7 +202,7 @@ TEST(Trace, TakesAttentionWithDropoutApart) {
 TEST(Trace, MarksInputsWithoutRowsWhole) {
   Small net;
   const Loss loss = [&](const std::vector<at::Tensor>& in) { return ((in[0] + in[1]) * net.weight).sum() * in[2]; };
-  const TracedModule traced = trace(net, loss, {Small::x(), wave({1, 8}, 2), wave({}, 3)});
+  const TracedModule traced = trace_loss(net, loss, {Small::x(), wave({1, 8}, 2), wave({}, 3)});
   EXPECT_FALSE(traced.graph.nodes[0].whole);
   EXPECT_TRUE(traced.graph.nodes[1].whole);
   EXPECT_TRUE(traced.graph.nodes[2].whole);
@@ -352,12 +352,12 @@ TEST(Trace, LeavesTheModuleUnchanged) {
   const auto before = state_of(*net);
   std::vector<void*> memory;
   for (const at::Tensor& p : net->parameters()) memory.push_back(p.data_ptr());
-  trace(*net, loss_of(*net), net->inputs(4));
+  trace_loss(*net, loss_of(*net), net->inputs(4));
   const Loss failing = [&](const std::vector<at::Tensor>& in) -> at::Tensor {
     net->loss(in);
     throw std::runtime_error("out of patience");
   };
-  EXPECT_THROW(trace(*net, failing, net->inputs(4)), std::runtime_error);
+  EXPECT_THROW(trace_loss(*net, failing, net->inputs(4)), std::runtime_error);
   const auto after = state_of(*net);
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], after[i])) << i;
   for (size_t i = 0; i < memory.size(); ++i) {
@@ -383,7 +383,7 @@ void expect_solved(const TracedModule& traced, const std::string& mesh) {
 
 TEST(Trace, LeadsToProvenPlans) {
   const auto solves = [](auto net, int64_t rows) {
-    expect_solved(trace(*net, loss_of(*net), net->inputs(rows)), "data=2,tensor=2");
+    expect_solved(trace_loss(*net, loss_of(*net), net->inputs(rows)), "data=2,tensor=2");
   };
   solves(made<Mlp>(), 8);
   solves(made<ConvNet>(), 4);
@@ -396,7 +396,7 @@ TEST(Trace, TracesLlamaWithoutMemory) {
   const LlamaSizes sizes{.blocks = 32, .width = 4096, .heads = 32, .kv_heads = 8, .inner = 14336, .vocabulary = 128256};
   Llama net(sizes, at::TensorOptions(at::kMeta).dtype(at::kBFloat16));
   const at::Tensor ids = at::empty({8, 2048}, at::TensorOptions(at::kMeta).dtype(at::kLong));
-  const TracedModule traced = trace(net, loss_of(net), {ids, ids.clone()});
+  const TracedModule traced = trace_loss(net, loss_of(net), {ids, ids.clone()});
   // A block: 2 norms of 6, 7 products, 4 reshapes and 4 transposes, 2 rotations of 7, attention, silu, mul, 2 sums.
   const int64_t block = 2 * 6 + 7 + 4 + 4 + 2 * 7 + 1 + 1 + 1 + 2;
   // Outside: 2 inputs, embedding, cos, sin, norm of 6, head, 2 reshapes, loss.
@@ -406,4 +406,4 @@ TEST(Trace, TracesLlamaWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace colossal::auto_parallel::test
+}  // namespace colossal::trace::test

@@ -13,11 +13,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "colossal/auto_parallel/graph_recorder.h"
-#include "colossal/auto_parallel/heard_call.h"
-#include "colossal/auto_parallel/module_on_meta.h"
+#include "colossal/trace/graph_recorder.h"
+#include "colossal/trace/heard_call.h"
+#include "colossal/trace/module_on_meta.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 /// A pass hears three kinds of tensors. Tensors on meta stand for parameters, inputs and what follows from them: they
 /// are tracked. All other tensors are constants: operators that read only those run on their values. A constant that a
@@ -98,4 +98,4 @@ class Tracer {
   int calls_ = 0;
 };
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "colossal/auto_parallel/operator_nodes.h"
-#include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
+#include "colossal/trace/operator_nodes.h"
+#include "colossal/trace/tracer.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 namespace {
 
 /// Returns the operator out of place: "aten::add.Tensor" for "aten::add_.Tensor".
@@ -123,4 +123,4 @@ void Tracer::give_constant(const HeardCall& call, const at::Tensor& constant) {
   track(constant, source);
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

@@ -1,4 +1,4 @@
-#include "colossal/auto_parallel/meta_results.h"
+#include "colossal/trace/meta_results.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
@@ -7,7 +7,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 namespace {
 
 at::Tensor on_meta(at::IntArrayRef shape, const at::Tensor& like) {
@@ -55,8 +55,8 @@ at::Tensor convolution_result(const HeardCall& call) {
     const int64_t reach = nth(dilation, i) * (weight.size(2 + i) - 1), size = input.size(first + i);
     shape[first + i] = transposed ? (size - 1) * nth(stride, i) - 2 * nth(padding, i) + reach + nth(more, i) + 1
                                   : (size + 2 * nth(padding, i) - reach - 1) / nth(stride, i) + 1;
-    require(shape[first + i] > 0, "auto_parallel", "the kernel of a convolution must fit its input: got ",
-            weight.sizes(), " on ", input.sizes());
+    require(shape[first + i] > 0, "trace", "the kernel of a convolution must fit its input: got ", weight.sizes(),
+            " on ", input.sizes());
   }
   return on_meta(shape, input);
 }
@@ -113,4 +113,4 @@ std::vector<c10::IValue> results_of_zeros(const HeardCall& call) {
   return shapes;
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace colossal::auto_parallel {
+namespace colossal::trace {
 
 /// The dispatch key at which the tracer hears operators: above autograd and autocast. LibTorch registers nothing on it.
 inline constexpr c10::DispatchKey kTraceKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
@@ -24,7 +24,7 @@ std::string full_name(const c10::OperatorHandle& handle);
 /// Returns the operator of a full name, or none.
 std::optional<c10::OperatorHandle> find_operator(const std::string& name);
 
-/// Returns the operator of a full name. Errors ("auto_parallel"): LibTorch does not have it.
+/// Returns the operator of a full name. Errors ("trace"): LibTorch does not have it.
 c10::OperatorHandle operator_named(const std::string& name);
 
 struct HeardCall {
@@ -34,7 +34,7 @@ struct HeardCall {
   std::string name() const { return full_name(handle); }
   /// Returns the index of an argument, or -1 if the operator has none of that name.
   int index_of(const char* argument) const;
-  /// Returns an argument. Errors ("auto_parallel"): the operator has none of that name.
+  /// Returns an argument. Errors ("trace"): the operator has none of that name.
   const c10::IValue& argument(const char* name) const;
   bool flag(const char* name) const;          ///< false if the operator has no such argument
   at::Tensor tensor(const char* name) const;  ///< undefined if there is none
@@ -54,4 +54,4 @@ std::vector<c10::IValue> run_unheard(const HeardCall& call);
 /// Returns the tensors of results, those of lists one by one.
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::trace
