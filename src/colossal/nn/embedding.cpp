@@ -9,6 +9,7 @@
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/read_scope.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::nn {
 namespace {
@@ -73,7 +74,12 @@ class PositionTable final : public Embedding {
 
 }  // namespace
 
-at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids) { return tensor::apply_function<Lookup>(table, ids); }
+at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids) {
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(
+        {"lookup", "VC,...->...C", {table, ids}, [](const auto& in) { return lookup(in[0], in[1]); }});
+  return tensor::apply_function<Lookup>(table, ids);
+}
 
 std::unique_ptr<Embedding> Layers::positions(const std::string& name, int64_t length, int64_t hidden,
                                              double deviation) {

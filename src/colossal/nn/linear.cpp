@@ -17,6 +17,7 @@
 #include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/read_scope.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::nn {
 namespace {
@@ -257,6 +258,13 @@ at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor&
   const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   const bool keeps = at::GradMode::is_enabled() &&
                      (wants(x) || wants(weight) || wants(bias) || std::any_of(own.begin(), own.end(), wants));
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder()) {
+    // Any other product may communicate. One recorded without gradients keeps nothing for later.
+    const char* dims = &product == &serial_product() && own.empty() ? "...I,OX,O->...O" : "";
+    return recorder->record({"linear", dims, {x, weight, bias}, [&product, own, out, before](const auto& in) {
+                               return linear(product, in[0], in[1], in[2], out, nullptr, before, own);
+                             }});
+  }
   // A Function does not accept an undefined tensor as an argument, but accepts an absent optional.
   return tensor::apply_function<Linear>(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
                                         at::TensorList(own), reinterpret_cast<int64_t>(&product), out,

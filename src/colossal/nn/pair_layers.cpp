@@ -9,6 +9,7 @@
 #include "colossal/nn/layers.h"
 #include "colossal/nn/open_gate.h"
 #include "colossal/ops/activation.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::nn {
 namespace {
@@ -67,6 +68,10 @@ void TriangleMultiplication::add_to(at::Tensor& z, const at::Tensor& mask) const
   require(!at::GradMode::is_enabled(), "triangle",
           "in-place multiplication must run without gradients: got gradients enabled; call forward(), or use "
           "at::NoGradGuard");
+  if (tensor::operator_recorder()) {  // who runs the recorded operators decides on parts
+    z.add_(forward(z, mask));
+    return;
+  }
   const bool outgoing = options_.triangle == ops::Triangle::Outgoing;
   const int64_t dim = outgoing ? 1 : 2, size = z.size(dim),
                 step = std::max<int64_t>((size + kPairParts - 1) / kPairParts, 1);

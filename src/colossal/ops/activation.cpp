@@ -11,6 +11,7 @@
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/moved_bytes.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 namespace {
@@ -83,7 +84,11 @@ at::Tensor anywhere(const at::Tensor& x) {
 
 at::Tensor gelu_reference(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
-at::Tensor gelu(const at::Tensor& x) { return has_kernel(x) ? tensor::apply_function<Gelu>(x) : gelu_reference(x); }
+at::Tensor gelu(const at::Tensor& x) {
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record({"gelu_tanh", "...->...", {x}, [](const auto& in) { return ops::gelu(in[0]); }});
+  return has_kernel(x) ? tensor::apply_function<Gelu>(x) : gelu_reference(x);
+}
 
 // LibTorch's kernel is vectorised already
 at::Tensor exact_gelu(const at::Tensor& x) { return at::gelu(x, "none"); }
@@ -319,6 +324,9 @@ at::Tensor swiglu_reference(const at::Tensor& gate, const at::Tensor& up) { retu
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   check_pair(gate, up, "swiglu");
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(
+        {"swiglu", "...,...->...", {gate, up}, [](const auto& in) { return swiglu(in[0], in[1]); }});
   if (is_gated_by_us(gate)) return tensor::apply_function<GatedPair>(gate, up, static_cast<int64_t>(Gate::Silu));
   return is_for_accelerator(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
 }
@@ -335,6 +343,9 @@ at::Tensor sigmoid_gate_reference(const at::Tensor& gate, const at::Tensor& up) 
 
 at::Tensor sigmoid_gate(const at::Tensor& gate, const at::Tensor& up) {
   check_pair(gate, up, "sigmoid_gate");
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(
+        {"sigmoid_gate", "...,...->...", {gate, up}, [](const auto& in) { return sigmoid_gate(in[0], in[1]); }});
   if (is_gated_by_us(gate)) return tensor::apply_function<GatedPair>(gate, up, static_cast<int64_t>(Gate::Sigmoid));
   return sigmoid_gate_reference(gate, up);
 }

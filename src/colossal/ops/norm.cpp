@@ -9,6 +9,7 @@
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/moved_bytes.h"
 #include "colossal/tensor/read_scope.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 namespace {
@@ -129,6 +130,11 @@ at::Tensor with_offset(const at::Tensor& weight, double offset, at::ScalarType t
 at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                double offset) {
   check(x, weight, bias);
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(
+        {kind == Kind::Layer ? "layer_norm" : "rms_norm", "...C,C,C->...C", {x, weight, bias}, [=](const auto& in) {
+           return run(kind, in[0], in[1], in[2], epsilon, offset);
+         }});
   const auto in = [](const at::Tensor& t, at::ScalarType type) { return t.defined() ? t.to(type) : t; };
   const at::ScalarType type = x.scalar_type();
   // Meta has no library's norm. Ours has the same results and keeps the same tensors for backward.

@@ -9,6 +9,7 @@
 #include "colossal/ops/triangle.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/read_scope.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 namespace {
@@ -129,6 +130,11 @@ void check_outer(const at::Tensor& a, const at::Tensor& b, const at::Tensor& wei
 at::Tensor outer_product_mean(const at::Tensor& a, const at::Tensor& b, const at::Tensor& weight,
                               const at::Tensor& bias, const at::Tensor& counts) {
   check_outer(a, b, weight, bias, counts);
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(
+        {"outer_product_mean", "bSiA,bSjC,OX,O,bij->bijO", {a, b, weight, bias, counts}, [](const auto& in) {
+           return outer_product_mean(in[0], in[1], in[2], in[3], in[4]);
+         }});
   return tensor::apply_function<OuterProductMean>(
       a, b, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, counts);
 }

@@ -8,6 +8,7 @@
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/flops.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 namespace {
@@ -92,6 +93,11 @@ void check_triangle(const at::Tensor& a, const at::Tensor& b, Triangle triangle)
 
 at::Tensor triangle_product(const at::Tensor& a, const at::Tensor& b, Triangle triangle) {
   check_triangle(a, b, triangle);
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record({"triangle_product",
+                             triangle == Triangle::Outgoing ? "biKc,bjKc->bijc" : "bKic,bKjc->bijc",
+                             {a, b},
+                             [=](const auto& in) { return triangle_product(in[0], in[1], triangle); }});
   if (triangle == Triangle::Outgoing) return tensor::apply_function<TriangleProduct>(a, b);
   return tensor::apply_function<TriangleProduct>(a.transpose(1, 2), b.transpose(1, 2));
 }

@@ -18,6 +18,7 @@ void check_operators(TracedModule& traced) {
   std::map<std::string, int> unknown;  // operator and the first node that has it
   for (int i = 0; i < static_cast<int>(traced.graph.nodes.size()); ++i) {
     plan::Node& node = traced.graph.nodes[i];
+    if (traced.operators[i].whole) continue;
     try {
       if (plan::index_operator(traced.graph, i).is_known) continue;
     } catch (const Error&) {
@@ -126,8 +127,8 @@ plan::TensorType type_of(const at::Tensor& tensor) {
   return {tensor.sizes().vec(), found->second};
 }
 
-plan::Source GraphRecorder::add_parameter(const std::string& name, const at::Tensor& value) {
-  parameters_.push_back({name, type_of(value), value.requires_grad()});
+plan::Source GraphRecorder::add_parameter(const std::string& name, const at::Tensor& value, bool trains) {
+  parameters_.push_back({name, type_of(value), trains});
   values_.push_back(value);
   return {true, static_cast<int>(parameters_.size()) - 1};
 }
@@ -151,9 +152,9 @@ std::string GraphRecorder::last_module() const {
   return "the inputs";
 }
 
-std::vector<int> GraphRecorder::kept_nodes(plan::Source loss) const {
+std::vector<int> GraphRecorder::kept_nodes(const std::vector<plan::Source>& results) const {
   std::vector<bool> kept(nodes_.size(), false);
-  kept[loss.index] = true;
+  for (const plan::Source result : results) kept[result.index] = true;
   for (size_t i = nodes_.size(); i-- > 0;) {
     if (!kept[i]) continue;
     for (const plan::Source source : operands_[i])
@@ -165,11 +166,12 @@ std::vector<int> GraphRecorder::kept_nodes(plan::Source loss) const {
   return indices;
 }
 
-TracedModule GraphRecorder::finish(plan::Source loss, std::vector<TracedModule::Statistics> statistics) const {
+TracedModule GraphRecorder::finish(const std::vector<plan::Source>& results,
+                                   std::vector<TracedModule::Statistics> statistics) const {
   TracedModule traced;
   traced.graph.parameters = parameters_;
   traced.parameters = values_;
-  const std::vector<int> kept = kept_nodes(loss);
+  const std::vector<int> kept = kept_nodes(results);
   std::vector<int> places(nodes_.size(), -1);
   std::vector<std::vector<plan::Source>> operands;
   const auto move = [&](plan::Source source) {
@@ -183,6 +185,7 @@ TracedModule GraphRecorder::finish(plan::Source loss, std::vector<TracedModule::
     operands.emplace_back();
     for (const plan::Source source : operands_[index]) operands.back().push_back(move(source));
   }
+  for (const plan::Source result : results) traced.outputs.push_back(move(result));
   name_nodes(traced.graph, operands);
   for (size_t i = 0; i < kept.size(); ++i)
     for (const plan::Source source : operands[i]) traced.graph.nodes[i].inputs.push_back(traced.graph.name_of(source));

@@ -1,4 +1,4 @@
-// The graph that a trace builds: nodes by index, without names, until finish() removes what the loss does not need.
+// The graph that a trace builds: nodes by index, without names, until finish() removes what no result needs.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace colossal::trace {
 class GraphRecorder {
  public:
   /// Adds a parameter and returns its place.
-  plan::Source add_parameter(const std::string& name, const at::Tensor& value);
+  plan::Source add_parameter(const std::string& name, const at::Tensor& value, bool trains);
   /// Adds a node and returns its place. `node` has no inputs yet: `operands` are their places. The node has a gradient
   /// if `trains` is true. An empty name is chosen by finish().
   plan::Source add(plan::Node node, TracedOperator run, std::vector<plan::Source> operands, bool trains);
@@ -20,13 +20,13 @@ class GraphRecorder {
   /// Returns the module of the last parameter that a node reads, for messages, or "the inputs".
   std::string last_module() const;
 
-  /// Returns the graph of the nodes that `loss` depends on, and of all inputs, with names (name_nodes()). A node whose
+  /// Returns the graph of the nodes that `results` depend on, and of all inputs, with names (name_nodes()). A node whose
   /// operands the plan's operator does not take becomes one without strategies. Adds a warning for each operator
   /// without strategies. Errors ("graph"): those of plan::Graph::settle().
-  TracedModule finish(plan::Source loss, std::vector<TracedModule::Statistics> statistics) const;
+  TracedModule finish(const std::vector<plan::Source>& results, std::vector<TracedModule::Statistics> statistics) const;
 
  private:
-  std::vector<int> kept_nodes(plan::Source loss) const;
+  std::vector<int> kept_nodes(const std::vector<plan::Source>& results) const;
 
   std::vector<plan::Parameter> parameters_;
   std::vector<at::Tensor> values_;

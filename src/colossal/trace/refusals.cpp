@@ -54,6 +54,7 @@ void Tracer::check_random(const HeardCall& call) const {
 }
 
 void Tracer::check_gradient(const HeardCall& call, const at::Tensor& tensor) const {
+  if (!gradients_) return;
   if (tensor.grad_fn())
     refuse(call,
            "gradients must come from operators of LibTorch: an operand comes from a torch::autograd::Function or "

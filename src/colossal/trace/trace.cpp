@@ -1,6 +1,8 @@
 #include "colossal/trace/trace.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/library.h>
+#include <torch/nn/module.h>
 
 #include <map>
 
@@ -54,7 +56,24 @@ TracedModule trace_loss(torch::nn::Module& module, const Loss& loss, const std::
   return tracer.run(loss);
 }
 
+TracedModule trace_function(const Function& function, const std::vector<at::Tensor>& inputs,
+                            const std::vector<Captured>& captured) {
+  require(!inputs.empty(), "trace", "the function must have an input: got none; pass an example");
+  require(listener == nullptr, "trace", "a function must not trace another one: got a trace within a trace");
+  register_key();
+  torch::nn::Module none;
+  ModuleOnMeta on_meta(none);
+  Tracer tracer(on_meta, inputs, captured);
+  const Listening listening(tracer);
+  return tracer.run(function);
+}
+
 std::vector<at::Tensor> run_operator(const TracedOperator& run, const std::vector<at::Tensor>& operands) {
+  if (run.whole) {
+    std::vector<at::Tensor> all(run.arguments.size());
+    for (const TracedOperator::Place& place : run.places) all[place.argument] = operands.at(place.operand);
+    return {run.whole(all)};
+  }
   std::vector<c10::IValue> arguments = run.arguments;
   for (const TracedOperator::Place& place : run.places)
     put_tensor(arguments, place.argument, place.element, operands.at(place.operand));
@@ -63,7 +82,9 @@ std::vector<at::Tensor> run_operator(const TracedOperator& run, const std::vecto
   return tensors_of(std::vector<c10::IValue>(stack.begin(), stack.end()));
 }
 
-at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inputs) {
+namespace {
+
+std::vector<at::Tensor> values_of(const TracedModule& traced, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> values(traced.operators.size());
   std::map<int, std::vector<at::Tensor>> calls;
   for (size_t i = 0; i < traced.operators.size(); ++i) {
@@ -72,7 +93,7 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
       require(run.input < static_cast<int>(inputs.size()), "trace", "the graph must get the inputs it was ",
               "traced with: got ", inputs.size(), ", it reads input ", run.input);
       values[i] = inputs[run.input];
-    } else if (!run.handle) {
+    } else if (!run.handle && !run.whole) {
       values[i] = run.constant;
     } else {
       auto found = calls.find(run.call);
@@ -85,7 +106,21 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
       values[i] = found->second.at(run.result);
     }
   }
-  return values.back();
+  return values;
+}
+
+}  // namespace
+
+at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inputs) {
+  return values_of(traced, inputs).at(traced.outputs.at(0).index);
+}
+
+std::vector<at::Tensor> replay_function(const TracedModule& traced, const std::vector<at::Tensor>& inputs) {
+  const c10::AutoGradMode gradients(false);
+  const std::vector<at::Tensor> values = values_of(traced, inputs);
+  std::vector<at::Tensor> results;
+  for (const plan::Source output : traced.outputs) results.push_back(values.at(output.index));
+  return results;
 }
 
 }  // namespace colossal::trace

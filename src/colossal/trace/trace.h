@@ -1,4 +1,5 @@
-// Traces a torch::nn::Module with its loss into a plan::Graph, and keeps for each node the operator that runs it.
+// Traces a torch::nn::Module with its loss, or a function of tensors, into a plan::Graph, and keeps for each node the
+// operator that runs it.
 //
 //   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
 //   const trace::TracedModule traced = trace::trace_loss(*net, loss, {points, targets});
@@ -23,10 +24,21 @@ namespace colossal::trace {
 
 /// A function from the inputs of a module to its loss, a scalar.
 using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
+/// A function of tensors without gradients, for instance the forward pass of a block.
+using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+/// A tensor that a function reads beside its inputs: a weight. Names of operators follow from its name.
+struct Captured {
+  std::string name;
+  at::Tensor value;
+};
 
 /// How one node of the graph runs. A node that has no operator of its own is an input or a constant.
 struct TracedOperator {
-  std::optional<c10::OperatorHandle> handle;  ///< operator of LibTorch, out of place; none: see `constant` and `input`
+  /// Operator of LibTorch, out of place; none: see `whole`, `constant` and `input`
+  std::optional<c10::OperatorHandle> handle{};
+  /// Runs an operator of this library (tensor/whole_operator.h), whose operands are `arguments`
+  std::function<at::Tensor(const std::vector<at::Tensor>& operands)> whole{};
+  std::string dims{};  ///< dimensions of `whole` (tensor::WholeOperator::dims)
   /// All arguments of the operator in the order of its schema. Tensors that the graph has are None here, or undefined
   /// in lists; `places` says where they go. Sizes (of reshape, expand) are those of whole tensors.
   std::vector<c10::IValue> arguments;
@@ -39,12 +51,14 @@ struct TracedOperator {
   std::vector<Place> places;
   int result = 0;       ///< which tensor of the operator's results the node is; several nodes may share one call
   int call = -1;        ///< nodes with equal `call` are results of one call of the operator
+  int shares = -1;      ///< operand whose memory the node has, because it is a view of it; -1 = its own memory
   int input = -1;       ///< index of the input of the loss; -1 = not an input
   at::Tensor constant;  ///< value of a constant of the graph: a buffer, or a tensor that the trace made
 };
 
 struct TracedModule {
-  plan::Graph graph;                      ///< settled; its last node is the loss
+  plan::Graph graph;                      ///< settled; its last node is the loss, or a result of the function
+  std::vector<plan::Source> outputs;      ///< the loss, or the results of the function; all are nodes
   std::vector<TracedOperator> operators;  ///< one for each node
   std::vector<at::Tensor> parameters;     ///< of the module, one for each of graph.parameters
   std::vector<std::string> warnings;      ///< one for each operator without strategies: it runs whole on every rank
@@ -72,6 +86,20 @@ struct TracedModule {
 ///         other than dropout, by name; a change of a parameter; a torch::autograd::Function; a loss that is not a
 ///         scalar or does not depend on a parameter; no input.
 TracedModule trace_loss(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs);
+
+/// Runs `function` once on shapes and returns what it did. Gradients are disabled.
+/// - Operators of this library are one node each, "colossal::linear": those that announce themselves
+///   (tensor/whole_operator.h).
+/// - Inputs may be on meta. `captured` are the tensors that the function reads beside them: the graph keeps them by
+///   handle, so later values count. Other tensors with values are constants, which are copied.
+/// - In-place operators become operators with a result, also those that change an input.
+/// Errors ("trace"): as trace_loss(); a tensor on meta that is neither an input nor captured.
+TracedModule trace_function(const Function& function, const std::vector<at::Tensor>& inputs,
+                            const std::vector<Captured>& captured = {});
+
+/// Runs a traced function operator by operator, and returns its results.
+/// Errors ("trace"): another number of inputs than traced.
+std::vector<at::Tensor> replay_function(const TracedModule& traced, const std::vector<at::Tensor>& inputs);
 
 /// Runs a traced graph in one process, operator by operator: what the module computes.
 /// Returns the loss of `inputs`, with the parameters that `traced` has. Autograd records the operators, so the result

@@ -59,18 +59,42 @@ bool is_composite(const c10::OperatorHandle& handle) {
 }  // namespace
 
 Tracer::Tracer(ModuleOnMeta& module, const std::vector<at::Tensor>& inputs) : module_(module), home_(module.device()) {
-  for (const auto& [name, parameter] : module.parameters()) track(parameter, recorder_.add_parameter(name, parameter));
+  for (const auto& [name, parameter] : module.parameters())
+    track(parameter, recorder_.add_parameter(name, parameter, parameter.requires_grad()));
   for (const auto& [name, buffer] : module.buffers())
     if (buffer.is_meta()) constant_node(buffer);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor made = stand_in_of(inputs[i]);
-    plan::Node node{.name = "input_" + std::to_string(i), .op = "input", .output = type_of(made)};
-    node.whole = made.dim() == 0 || inputs[0].dim() == 0 || made.size(0) != inputs[0].size(0);
-    TracedOperator run;
-    run.input = static_cast<int>(i);
-    track(made, recorder_.add(std::move(node), std::move(run), {}, false));
-    inputs_.push_back(made);
+  for (size_t i = 0; i < inputs.size(); ++i) add_input(i, inputs[i], inputs[0]);
+}
+
+Tracer::Tracer(ModuleOnMeta& none, const std::vector<at::Tensor>& inputs, const std::vector<Captured>& captured)
+    : module_(none), home_(at::kCPU), gradients_(false) {
+  std::vector<at::Tensor> placed = inputs;
+  for (const auto& [name, value] : captured) placed.push_back(value);
+  const auto found = std::find_if(placed.begin(), placed.end(), [](const at::Tensor& t) { return !t.is_meta(); });
+  if (found != placed.end()) home_ = found->device();
+  for (const auto& [name, value] : captured) {
+    c10::TensorImpl* own = value.unsafeGetTensorImpl();
+    if (!captured_.insert(own).second) continue;  // shared by two layers
+    const plan::Source source = recorder_.add_parameter(name, value, false);
+    const at::Tensor made = value.is_meta() ? value : stand_in_of(value);
+    track(made, source);
+    if (!value.is_meta()) constants_[own] = {value, made, static_cast<int64_t>(value._version())};
   }
+  for (size_t i = 0; i < inputs.size(); ++i) add_input(i, inputs[i], inputs[0]);
+}
+
+void Tracer::add_input(size_t index, const at::Tensor& input, const at::Tensor& first) {
+  const at::Tensor made = stand_in_of(input);
+  plan::Node node{.name = "input_" + std::to_string(index), .op = "input", .output = type_of(made)};
+  node.whole = made.dim() == 0 || first.dim() == 0 || made.size(0) != first.size(0);
+  TracedOperator run;
+  run.input = static_cast<int>(index);
+  track(made, recorder_.add(std::move(node), std::move(run), {}, false));
+  inputs_.push_back(made);
+}
+
+bool Tracer::is_heard(const at::Tensor& tensor) const {
+  return tensor.is_meta() || find(tensor) || captured_.count(tensor.unsafeGetTensorImpl()) > 0;
 }
 
 std::shared_ptr<Tracer::Tracked> Tracer::find(const at::Tensor& tensor) const {
@@ -120,7 +144,7 @@ at::Tensor Tracer::on_meta(const at::Tensor& tensor) {
   if (find(tensor)) return tensor;
   require(!tensor.is_meta(), "trace", "every tensor of the pass must come from an operator: got one of shape ",
           plan::print_shape(tensor.sizes().vec()), " after ", recorder_.last_module(),
-          " that none returned; use detach() in place of data()");
+          " that none returned; use detach() in place of data(), and capture what a function reads beside its inputs");
   require(changed_constants_.count(tensor.unsafeGetTensorImpl()) == 0, "trace",
           "the pass must not read a buffer that it changes: got one of shape ", plan::print_shape(tensor.sizes().vec()),
           " after ", recorder_.last_module(), "; change it outside of the loss");
@@ -141,7 +165,7 @@ void Tracer::hear(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, t
     bool any_tracked = false;
     each_tensor(call.arguments, [&](int, int, const at::Tensor& tensor) {
       check_gradient(call, tensor);
-      any_tracked = any_tracked || tensor.is_meta() || find(tensor);
+      any_tracked = any_tracked || is_heard(tensor);
     });
     if (draws_dropout(call)) any_tracked = true;  // of constants too: each step draws again
     if (!any_tracked) {
@@ -287,6 +311,7 @@ plan::Source Tracer::emit(const HeardCall& call, const at::Tensor& result, int i
   bool trains = false;
   each_tensor(call.arguments, [&](int argument, int element, const at::Tensor& tensor) {
     TracedOperator::Place place{argument, element, static_cast<int>(operands.size()), source_of(tensor)};
+    if (share_memory(tensor, result)) run.shares = place.operand;
     put_tensor(run.arguments, argument, element, {});
     trains = trains || recorder_.trains(place.source);
     operands.push_back(place.source);
@@ -294,7 +319,7 @@ plan::Source Tracer::emit(const HeardCall& call, const at::Tensor& result, int i
   });
   if (node.op == "embedding") {  // the plan has the ids first
     std::swap(operands[0], operands[1]);
-    std::swap(run.places[0].operand, run.places[1].operand);
+    std::swap(run.places[0].operand, run.places[1].operand);  // neither has the result's memory
   }
   const bool stops = node.op == "detach" || (node.op == "fill" && call.name() != "aten::fill.Tensor");
   trains = trains && at::isFloatingType(result.scalar_type()) && !stops;
@@ -354,6 +379,50 @@ HeardCall Tracer::joined_linear(HeardCall call) const {
   return {operator_named("aten::linear"), {call.arguments[first], weight->base->held, bias}};
 }
 
+at::Tensor Tracer::record(tensor::WholeOperator made) {
+  const c10::impl::ExcludeDispatchKeyGuard unheard(kTraceKey);
+  const tensor::RecorderScope alone(nullptr);
+  bool any_heard = false;
+  for (const at::Tensor& operand : made.operands) any_heard = any_heard || (operand.defined() && is_heard(operand));
+  if (!any_heard) return made.run(made.operands);
+  plan::Node node{.op = std::string("colossal::") + made.name};
+  TracedOperator run;
+  run.arguments.resize(made.operands.size());
+  run.call = calls_++;
+  std::vector<plan::Source> operands;
+  for (size_t i = 0; i < made.operands.size(); ++i) {
+    at::Tensor& operand = made.operands[i];
+    if (!operand.defined()) continue;
+    operand = on_meta(operand);
+    operands.push_back(source_of(operand));
+    run.places.push_back({static_cast<int>(i), -1, static_cast<int>(operands.size()) - 1, operands.back()});
+  }
+  const at::Tensor result = made.run(made.operands);
+  node.output = type_of(result);
+  run.whole = std::move(made.run);
+  run.dims = std::move(made.dims);
+  track(result, recorder_.add(std::move(node), std::move(run), std::move(operands), false));
+  return result;
+}
+
+TracedModule Tracer::run(const Function& function) {
+  const c10::AutoGradMode gradients(false);
+  std::vector<at::Tensor> made;
+  {
+    const c10::impl::IncludeDispatchKeyGuard heard(kTraceKey);
+    const tensor::RecorderScope recorder(this);
+    made = function(inputs_);
+  }
+  std::vector<plan::Source> results;
+  for (const at::Tensor& result : made) {
+    plan::Source source = source_of(result);
+    if (source.is_parameter) source = source_of(record_one("aten::clone", {result, c10::IValue()}));
+    results.push_back(source);
+  }
+  require(!results.empty(), "trace", "the function must return a tensor: got none; return its results");
+  return recorder_.finish(results, {});
+}
+
 TracedModule Tracer::run(const Loss& loss) {
   const c10::AutoGradMode gradients(true);
   at::Tensor made;
@@ -369,7 +438,7 @@ TracedModule Tracer::run(const Loss& loss) {
           "the loss must depend on a parameter that trains: got one that reads ",
           found ? "none with requires_grad" : "constants only");
   if (source.is_parameter) source = source_of(record_one("aten::clone", {made, c10::IValue()}));
-  return recorder_.finish(source, std::move(statistics_));
+  return recorder_.finish({source}, std::move(statistics_));
 }
 
 }  // namespace colossal::trace

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "colossal/tensor/whole_operator.h"
 #include "colossal/trace/graph_recorder.h"
 #include "colossal/trace/heard_call.h"
 #include "colossal/trace/module_on_meta.h"
@@ -28,15 +29,21 @@ namespace colossal::trace {
 /// again, of the parts that did not change and the one that did.
 ///
 /// The tracer holds every tensor that it tracks, because LibTorch uses addresses again.
-class Tracer {
+class Tracer : public tensor::OperatorRecorder {
  public:
   Tracer(ModuleOnMeta& module, const std::vector<at::Tensor>& inputs);
 
+  /// Traces a function that reads `captured` beside its inputs. `none` is an empty module.
+  Tracer(ModuleOnMeta& none, const std::vector<at::Tensor>& inputs, const std::vector<Captured>& captured);
+
   /// Calls `loss` on stand-ins of the inputs, and returns the graph.
   TracedModule run(const Loss& loss);
+  TracedModule run(const Function& function);
 
   /// Handles one operator, whose arguments are the last values of the stack, and puts its results there.
   void hear(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  /// Handles one operator of this library.
+  at::Tensor record(tensor::WholeOperator made) override;
 
  private:
   /// A tensor on meta and the value that it has now.
@@ -50,6 +57,8 @@ class Tracer {
   using Results = std::vector<c10::IValue>;
 
   // Sources (tracer.cpp)
+  void add_input(size_t index, const at::Tensor& input, const at::Tensor& first);
+  bool is_heard(const at::Tensor& tensor) const;  ///< true for a tensor that the graph has
   std::shared_ptr<Tracked> find(const at::Tensor& tensor) const;
   std::shared_ptr<Tracked> track(const at::Tensor& tensor, plan::Source source);
   plan::Source source_of(const at::Tensor& tensor);
@@ -85,6 +94,7 @@ class Tracer {
 
   ModuleOnMeta& module_;
   at::Device home_;                 ///< device on which the graph will run
+  bool gradients_ = true;           ///< false = a function is traced, without gradients
   std::vector<at::Tensor> inputs_;  ///< stand-ins
   GraphRecorder recorder_;
   std::unordered_map<c10::TensorImpl*, std::shared_ptr<Tracked>> tracked_;
@@ -93,6 +103,7 @@ class Tracer {
     int64_t version = 0;
   };
   std::unordered_map<c10::TensorImpl*, Constant> constants_;
+  std::unordered_set<c10::TensorImpl*> captured_;
   std::unordered_map<c10::TensorImpl*, at::Tensor> changed_constants_;  ///< buffers that the pass changes, and results
   std::vector<TracedModule::Statistics> statistics_;
   int calls_ = 0;

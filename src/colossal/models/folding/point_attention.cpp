@@ -11,6 +11,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/geometry/point_distances.h"
 #include "colossal/tensor/flops.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::models {
 namespace {
@@ -112,8 +113,8 @@ at::Tensor PointAttention::forward(const at::Tensor& s, const PairValues& pairs,
   };
   const int64_t residues = pairs.values.size(1), of_row = std::max<int64_t>(pairs.values.stride(1), 1);
   // Without gradients nothing outlives a slice of rows.
-  const int64_t at_once =
-      at::GradMode::is_enabled() ? residues : std::clamp<int64_t>(ops::kSliceElements / of_row, 1, residues);
+  const bool whole = at::GradMode::is_enabled() || tensor::operator_recorder() != nullptr;
+  const int64_t at_once = whole ? residues : std::clamp<int64_t>(ops::kSliceElements / of_row, 1, residues);
   std::vector<at::Tensor> slices;
   for (int64_t first = 0; first < residues; first += at_once) {
     const int64_t count = std::min(at_once, residues - first);

@@ -14,6 +14,7 @@
 #include "colossal/ops/attention/mask.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/tensor/flops.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 namespace {
@@ -192,8 +193,34 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
                                           q.size(1) != k.size(1));
 }
 
+namespace {
+
+/// Rows and heads run apart; queries too where positions do not count.
+tensor::WholeOperator recorded(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionMask& mask) {
+  const bool one_kind = mask.lengths.empty() && mask.queries.empty() && mask.keys.empty() && !mask.runs;
+  const bool counts = mask.causal || mask.window > 0 || mask.alibi.defined() || mask.documents.defined();
+  const bool apart = q.size(1) == k.size(1);  // else a head of keys serves several of queries
+  std::string dims = apart ? "bnSD,bnTD,bnTD,bT,n->bnSD" : "bNSD,bMTD,bMTD,bT,N->bNSD";
+  if (!counts) std::replace(dims.begin(), dims.end(), 'S', 's');
+  AttentionMask rest = mask;
+  rest.documents = rest.alibi = at::Tensor();
+  return {"attention",
+          one_kind ? dims : "",
+          {q, k, v, mask.documents, mask.alibi},
+          [rest](const std::vector<at::Tensor>& in) {
+            AttentionMask own = rest;
+            own.documents = in[3], own.alibi = in[4];
+            return attention(in[0], in[1], in[2], own);
+          }};
+}
+
+}  // namespace
+
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check_attention(q, k, v, mask);
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(recorded(q, k, v, mask));
   if (is_for_accelerator(q) && mask.queries.empty() && mask.documents.defined() &&
       (mask.runs ? mask.runs->is_one_a_row : is_document_a_row(mask.documents))) {
     AttentionMask rest = mask;

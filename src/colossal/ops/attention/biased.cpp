@@ -12,6 +12,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/flops.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 namespace {
@@ -116,10 +117,23 @@ struct SharedBiasAttention : Function<SharedBiasAttention> {
   }
 };
 
+/// Queries can be cut unless their places count. A bias that serves several rows is whole for each of them.
+tensor::WholeOperator recorded(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionBias& rules) {
+  return {"biased_attention",
+          rules.causal ? "grhSD,grhTD,grhTD,ghST,grT,grS,grT->grhSD" : "grhsD,grhTD,grhTD,ghsT,grT,grs,grT->grhsD",
+          {q, k, v, rules.bias, rules.keys, rules.query_documents, rules.key_documents},
+          [causal = rules.causal, scale = rules.scale](const std::vector<at::Tensor>& in) {
+            return biased_attention(in[0], in[1], in[2], {in[3], in[4], causal, in[5], in[6], scale});
+          }};
+}
+
 }  // namespace
 
 at::Tensor biased_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionBias& rules) {
   check_biased(q, k, v, rules);
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(recorded(q, k, v, rules));
   const at::Tensor out = tensor::apply_function<SharedBiasAttention>(
       q, k, v, given_tensor(rules.bias), given_tensor(rules.keys), given_tensor(rules.query_documents),
       given_tensor(rules.key_documents), rules.causal, scale_or_default(q, rules));

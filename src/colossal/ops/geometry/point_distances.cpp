@@ -10,6 +10,7 @@
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/tensor/moved_bytes.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 namespace {
@@ -70,6 +71,10 @@ at::Tensor summed_squared_distances(const at::Tensor& q, const at::Tensor& k) {
               q.sizes().slice(2) == k.sizes().slice(2) && q.scalar_type() == k.scalar_type(),
           "geometry", "points must be [B, N, H, P, 3] and [B, M, H, P, 3] of one dtype: got ", q.sizes(), " and ",
           k.sizes());
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record({"summed_squared_distances", "bnhPX,bmhPX->bhnm", {q, k}, [](const auto& in) {
+                               return summed_squared_distances(in[0], in[1]);
+                             }});
   return tensor::apply_function<SummedSquares>(q, k);
 }
 
