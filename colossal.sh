@@ -41,8 +41,9 @@ build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohm
 # Needed by `pip install .` alone.
 python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
 # Optional: asynchronous reads and writes of scratch files, which threads do otherwise; pictures in WebP and tar files;
-# weights in PyTorch's and NumPy's files; videos other than GIF and y4m.
+# weights in PyTorch's and NumPy's files; structures of proteins; videos other than GIF and y4m.
 extra_packages=(liburing-dev=liburing.h libwebp-dev=webp/decode.h libarchive-dev=archive.h libzip-dev=zip.h
+  gemmi-dev=gemmi/cif.hpp tao-pegtl-dev=tao/pegtl.hpp
   libavformat-dev=libavformat/avformat.h libavcodec-dev=libavcodec/avcodec.h libswscale-dev=libswscale/swscale.h)
 # Optional with the tests: a linker that saves a minute over their programs, and what the Python module needs.
 extra_test_packages=(lld=:ld.lld python3-dev=@header)

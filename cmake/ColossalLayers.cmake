@@ -5,8 +5,8 @@
 #                              unit of its own, where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do
-#                              no_cuda_graph.cpp, no_cuda_pages.cpp, no_io_uring.cpp, no_webp.cpp, no_tar.cpp and
-#                              no_libav.cpp, for libav.cpp and libav_*.cpp
+#                              no_cuda_graph.cpp, no_cuda_pages.cpp, no_io_uring.cpp, no_webp.cpp, no_tar.cpp,
+#                              no_libav.cpp, for libav.cpp and libav_*.cpp, and no_gemmi.cpp, for gemmi_*.cpp
 
 include(${CMAKE_CURRENT_LIST_DIR}/EmbedTexts.cmake)
 
@@ -117,6 +117,11 @@ function(colossal_select_sources layer out)
     list(FILTER sources EXCLUDE REGEX "/no_libav\\.cpp$")
   else()
     list(FILTER sources EXCLUDE REGEX "/libav[^/]*\\.cpp$")
+  endif()
+  if(GEMMI_INCLUDE AND PEGTL_INCLUDE)
+    list(FILTER sources EXCLUDE REGEX "/no_gemmi\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/gemmi_[^/]*\\.cpp$")
   endif()
   list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp"
     OUTPUT_VARIABLE single)
@@ -271,6 +276,17 @@ function(colossal_add_layers)
     mmlu=tasks/mmlu.toml)
   colossal_embed_texts(serve/page.h page_html=page.html POLICY page_policy=page.html)
   target_link_libraries(colossal_protein PRIVATE ZLIB::ZLIB)
+  if(GEMMI_INCLUDE AND PEGTL_INCLUDE)
+    target_include_directories(colossal_protein SYSTEM PRIVATE ${GEMMI_INCLUDE} ${PEGTL_INCLUDE})
+    if(GEMMI_LIBRARY)
+      target_link_libraries(colossal_protein PRIVATE ${GEMMI_LIBRARY})
+    endif()
+    # Its headers have many names; each file that includes them is a unit of its own.
+    foreach(unit mmcif pdb)
+      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/protein/gemmi_${unit}.cpp PROPERTIES
+        SKIP_UNITY_BUILD_INCLUSION ON)
+    endforeach()
+  endif()
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
   # valijson's headers take seconds, too.
   target_include_directories(colossal_text SYSTEM PRIVATE ${VALIJSON_INCLUDE})

@@ -155,6 +155,7 @@ const std::vector<std::string> kHeaders{
     "protein/sequence_alignment.h",
     "protein/stereochemistry.h",
     "protein/structure.h",
+    "protein/structure_reader.h",
     "protein/superposition.h",
     "report/metric_names.h",
     "report/recorded_steps.h",

@@ -152,13 +152,13 @@ std::vector<std::string> front_door_faults(const fs::path& source) {
   return faults;
 }
 
-/// Returns the files that include Boost.
-std::vector<std::string> files_with_boost(const fs::path& source) {
+/// Returns the files that include headers of a folder, such as "boost/".
+std::vector<std::string> files_with(const fs::path& source, const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& file : sources_below(source)) {
     const auto includes = includes_of(file);
-    const auto is_boost = [](const std::string& include) { return include.starts_with("boost/"); };
-    if (std::any_of(includes.begin(), includes.end(), is_boost)) files.push_back(fs::relative(file, source).string());
+    const auto is_below = [&](const std::string& include) { return include.starts_with(folder); };
+    if (std::any_of(includes.begin(), includes.end(), is_below)) files.push_back(fs::relative(file, source).string());
   }
   return files;
 }
@@ -231,8 +231,13 @@ TEST(Layering, ParsesJsonInOnePlace) { EXPECT_THAT(direct_json_parsers(kSourceDi
 
 // Each takes seconds to compile, and is a unit of its own (cmake/ColossalLayers.cmake).
 TEST(Layering, IncludesBoostInThreeFiles) {
-  EXPECT_THAT(files_with_boost(kSourceDir / "src/colossal"),
+  EXPECT_THAT(files_with(kSourceDir / "src/colossal", "boost/"),
               UnorderedElementsAre("http/client.cpp", "http/request_input.cpp", "http/sockets.cpp"));
+}
+
+TEST(Layering, IncludesGemmiInTwoFiles) {
+  EXPECT_THAT(files_with(kSourceDir / "src/colossal", "gemmi/"),
+              UnorderedElementsAre("protein/gemmi_mmcif.cpp", "protein/gemmi_pdb.cpp"));
 }
 
 TEST(Layering, NamesFieldsOnlyInModelsAndSamples) { EXPECT_THAT(literal_field_names(kSourceDir / "src"), IsEmpty()); }

@@ -15,6 +15,7 @@
 #include "colossal/protein/sequence_alignment.h"
 #include "colossal/protein/stereochemistry.h"
 #include "colossal/protein/structure.h"
+#include "colossal/protein/structure_reader.h"
 #include "colossal/protein/superposition.h"
 
 namespace colossal::header_examples {
@@ -75,6 +76,15 @@ TEST(HeaderExamples, Structure) {
     protein::write_structure(structure, "out.cif");
   };
   EXPECT_THROW(run(), Error) << "the structure has no atom";
+}
+
+TEST(HeaderExamples, StructureReader) {
+  const auto use = [](const std::string&, const std::string&) {};
+  const auto run = [&] {
+    const protein::Structure structure = protein::read_structure("1abc.cif.gz");
+    for (const protein::StructureChain& chain : structure.chains) use(chain.id, protein::sequence_of(chain));
+  };
+  EXPECT_THROW(run(), Error) << "there is no such file";
 }
 
 TEST(HeaderExamples, Superposition) {

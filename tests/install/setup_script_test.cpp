@@ -290,7 +290,8 @@ TEST_F(SetupScript, InstallsThePackagesOfABuild) {
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(calls(),
               testing::ContainsRegex("^apt-get install [^\n]* libboost-dev liburing-dev libwebp-dev libarchive-dev "
-                                     "libzip-dev libavformat-dev libavcodec-dev libswscale-dev python3-dev proxy=\n$"));
+                                     "libzip-dev gemmi-dev tao-pegtl-dev libavformat-dev libavcodec-dev libswscale-dev "
+                                     "python3-dev proxy=\n$"));
   EXPECT_THAT(start({}, "", {"packages"}).output, HasSubstr("no package is missing"));
 
   const Finished refused = start({{"FAKE_UID", "1000"}, {"FAKE_NO_VENV", "1"}}, "", {"packages"});

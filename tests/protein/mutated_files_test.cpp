@@ -1,5 +1,5 @@
-// Damaged FASTA, A3M and Stockholm files: each is read or refused, and nothing else happens. COLOSSAL_MUTATED_FILES is
-// the number of mutations of all files together; default: 1000.
+// Damaged FASTA, A3M, Stockholm, mmCIF and PDB files: each is read or refused, and nothing else happens.
+// COLOSSAL_MUTATED_FILES is the number of mutations of all files together; default: 1000.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/protein/alignment.h"
 #include "colossal/protein/fasta.h"
+#include "colossal/protein/structure_reader.h"
 #include "protein/packed.h"
 #include "support/temporary_folder.h"
 
@@ -43,9 +44,35 @@ const std::string kFasta = ">a first\nMKTAYI\r\naky*\n>b\nMK:TAY\n",
 const std::string kStockholm =
     "# STOCKHOLM 1.0\n#=GS b DE text\n\nq  MK-T\na  MR.T\nb  .KAT\n\nq  A-Y\na  AC~\nb  __Y\n//\n";
 
+const std::string kMmcif =
+    "data_X\nloop_\n_entity_poly.entity_id\n_entity_poly.type\n1 'polypeptide(L)'\n2 other\nloop_\n"
+    "_entity_poly_seq.entity_id\n_entity_poly_seq.num\n_entity_poly_seq.mon_id\n1 1 MSE\n1 2 GLY\n1 3 LYS\n2 1 DA\n"
+    "_refine.ls_d_res_high 2.0\nloop_\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n"
+    "_atom_site.label_asym_id\n_atom_site.label_entity_id\n_atom_site.label_seq_id\n_atom_site.Cartn_x\n"
+    "_atom_site.Cartn_y\n_atom_site.Cartn_z\n_atom_site.occupancy\n_atom_site.pdbx_PDB_model_num\n"
+    "CA MSE A 1 1 1.0 2 3 1 1\nSE MSE A 1 1 1.5 2 3 .5 1\n\"CA\" LYS A 1 3 4 5 6 1 1\nP DA B 2 1 1 1 1 1 1\n"
+    ";CA\n; LYS A 1 3 4 5 6 1 2\n";
+const std::string kPdb =
+    "HEADER    TEST                                    28-MAR-07   1ABC\nREMARK   2 RESOLUTION.    2.00 ANGSTROMS.\n"
+    "REMARK   3   RESOLUTION RANGE HIGH (ANGSTROMS) : 2.00\nSEQRES   1 A    3  MSE GLY LYS\n"
+    "MODEL        1\nHETATM    1  CA  MSE A   1       1.000   2.000   3.000  1.00 20.00           C\n"
+    "ATOM      2  CA AGLY A   2A      4.000   5.000   6.000  0.50 20.00           C\n"
+    "ATOM      3  CA BLYS A   3       7.000   8.000   9.000  0.50\nTER\nATOM      4  P    DA B   1       1.0     2.0  "
+    "   3.0\nENDMDL\nEND\n";
+
+void read_and_check_structure(const std::string& path) {
+  const Structure structure = read_structure(path);
+  ASSERT_FALSE(structure.chains.empty());
+  for (const StructureChain& chain : structure.chains) ASSERT_FALSE(chain.residues.empty());
+  if (mean_ca_b_factor(structure) > 0) {
+    ASSERT_FALSE(mmcif_text(structure).empty());
+  }
+}
+
 /// Reads a file and checks what the reader promises.
-void read_and_check(const std::string& path, bool is_fasta) {
-  if (is_fasta) {
+void read_and_check(const std::string& path) {
+  if (is_structure_name(path)) return read_and_check_structure(path);
+  if (path.ends_with(".fasta")) {
     for (const FastaRecord& record : read_fasta(path)) {
       ASSERT_FALSE(record.name.empty() || record.chains.empty());
       for (const std::string& chain : record.chains)
@@ -63,15 +90,18 @@ void read_and_check(const std::string& path, bool is_fasta) {
 TEST(MutatedProteinFiles, CrashNothing) {
   const char* wanted = std::getenv("COLOSSAL_MUTATED_FILES");
   const int count = wanted != nullptr ? std::atoi(wanted) : 1000;
-  const std::vector<std::string> sources{kFasta, kA3m, kStockholm, packed(kFasta), packed(kA3m), packed(kStockholm)};
+  std::vector<std::pair<std::string, std::string>> sources{{"x.fasta", kFasta}, {"x.a3m", kA3m}, {"x.sto", kStockholm}};
+  if (reads_structures()) sources.insert(sources.end(), {{"x.cif", kMmcif}, {"x.pdb", kPdb}});
+  for (size_t i = 0, plain = sources.size(); i < plain; ++i)
+    sources.emplace_back(sources[i].first, packed(sources[i].second));
   const test::TemporaryFolder folder;
+  for (const auto& [name, bytes] : sources) read_and_check(folder.write(name, bytes));
   int read = 0, refused = 0;
   for (int i = 0; i < count; ++i) {
     std::mt19937 random(static_cast<unsigned>(i));
-    const size_t kind = random() % sources.size();
-    const std::string path = folder.write(kind % 3 == 0 ? "x.fasta" : "x", mutated(sources[kind], random));
+    const auto& [name, bytes] = sources[random() % sources.size()];
     try {
-      read_and_check(path, kind % 3 == 0);
+      read_and_check(folder.write(name, mutated(bytes, random)));
       ++read;
     } catch (const Error& error) {
       EXPECT_FALSE(error.message().empty());

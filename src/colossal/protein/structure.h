@@ -34,6 +34,8 @@ struct StructureChain {
 struct Structure {
   std::string name;
   std::vector<StructureChain> chains;
+  double resolution = 0;             ///< of the experiment, in Angstrom; 0 = not known, as of predictions
+  std::vector<std::string> notices;  ///< what was read otherwise than written, for the user
 };
 
 /// Returns the id of a chain by its position: A to Z, a to z, 0 to 9, then of two characters, AA, AB and so on.
