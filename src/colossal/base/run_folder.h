@@ -54,7 +54,8 @@ class RunFolder {
   std::string matmul() const {
     return path_ + "/matmul";
   }  ///< the libraries of products that the run chose at its start
-  std::string rollouts() const { return path_ + "/rollouts"; }  ///< answers that the model drew in training, by step
+  std::string chains() const { return path_ + "/chains.jsonl"; }  ///< what data.path has of structures of proteins
+  std::string rollouts() const { return path_ + "/rollouts"; }    ///< answers that the model drew in training, by step
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string log(int rank) const { return path_ + "/log-rank-" + std::to_string(rank) + ".txt"; }
