@@ -8,6 +8,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
 #include "colossal/protein/read_chain.h"
 
 namespace colossal::protein {
@@ -133,11 +134,12 @@ std::vector<size_t> places_of(const Groups& groups, const std::vector<std::strin
 
 std::vector<ReadAtom> atoms_of(const std::vector<const gemmi::Residue*>& group) {
   std::vector<ReadAtom> atoms;
-  const auto finite = [](double number) { return std::isfinite(number) ? number : 0; };
+  // gemmi keeps these as floats, which are the decimals of the file.
+  const auto decimal = [](float number) { return std::isfinite(number) ? shortest_double(number) : 0; };
   for (const gemmi::Residue* residue : group)
     for (const gemmi::Atom& atom : residue->atoms)
       atoms.push_back(
-          {residue->name, atom.name, finite(atom.occ), {atom.pos.x, atom.pos.y, atom.pos.z}, finite(atom.b_iso)});
+          {residue->name, atom.name, decimal(atom.occ), {atom.pos.x, atom.pos.y, atom.pos.z}, decimal(atom.b_iso)});
   return atoms;
 }
 
