@@ -24,6 +24,7 @@ int embed(const Arguments& arguments, const run::Program*) { become_torch("embed
 int evaluate(const Arguments& arguments, const run::Program*) { become_torch("evaluate", arguments); }
 int expand(const Arguments& arguments, const run::Program*) { become_torch("expand", arguments); }
 int export_model(const Arguments& arguments, const run::Program*) { become_torch("export", arguments); }
+int features(const Arguments& arguments) { become_torch("features", arguments); }
 int generate(const Arguments& arguments, const run::Program*) { become_torch("generate", arguments); }
 int info(const Arguments& arguments) { become_torch("info", arguments); }
 int list_models(const Arguments& arguments, const run::Program*) { become_torch("models", arguments); }
