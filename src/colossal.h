@@ -51,6 +51,11 @@
 //   const auto tokenizer = colossal::text::make_tokenizer("models/gpt2");
 //   colossal::infer::Sampler sampler({.temperature = 0.8, .top_p = 0.95});
 //
+// Proteins, folded by a model that a run trained or that was downloaded (fold/fold.h):
+//
+//   const auto folded = colossal::fold::fold(*world, "esmfold_v1", {{"one", {"MKTAYIAKQRQISFVK"}}});
+//   colossal::fold::write(folded[0], "one.cif");
+//
 // Which headers these are, colossal/PUBLIC says; the others may change with every version.
 #pragma once
 #include "colossal/auto_parallel/training.h"
@@ -75,6 +80,7 @@
 #include "colossal/comm/launch/process_settings.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/fold/fold.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/request.h"
 #include "colossal/memory/account.h"

@@ -66,6 +66,9 @@ int score(const Arguments& arguments, const run::Program* program);
 /// `colossal draw --from FOLDER --prompt TEXT --to out.png`: draws pictures.
 int draw(const Arguments& arguments, const run::Program* program);
 
+/// `colossal fold --from FOLDER --input x.fasta --to FOLDER`: folds proteins.
+int fold(const Arguments& arguments, const run::Program* program);
+
 /// `colossal latents --from FOLDER --data.path=PICTURES --to CACHE`: encodes pictures and captions for training.
 int latents(const Arguments& arguments, const run::Program* program);
 

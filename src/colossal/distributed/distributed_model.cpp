@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/folding/folding_model.h"
 #include "colossal/models/multi_token.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/task_batch.h"
@@ -42,10 +43,20 @@ parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   return parallel::with_sequence(tensor_layout_of(config, mesh), config.sequence);
 }
 
+/// Returns the costs of a chain of the length of a training sample, with its alignments if the model reads some.
+models::Costs costs_of_folding(const models::ModelShape& shape) {
+  constexpr models::FoldingBatch kSizes{.residues = 256, .clusters = 128, .extra = 1024};
+  return models::costs_of(shape, models::example_folding(shape, kSizes),
+                          [](const models::Model& model, const models::States& end, const nn::ForwardContext&) {
+                            return end.at(model.folding->structure).sum() + end.at(model.folding->frames).sum();
+                          });
+}
+
 /// Returns the costs of the parts of the model, in operations of a training step on one sample: those of the workload,
-/// or of a token or a picture.
+/// or of a token, a picture or a chain.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, const std::function<models::Costs()>& of_sample) {
   const auto of_shape = [&] {
+    if (shape.part<models::FoldingSizes>().single > 0) return costs_of_folding(shape);
     if (shape.part<models::DenoiserSizes>().channels == 0)
       return models::costs_of(shape, models::example_batch(shape, 1, 1));
     return models::costs_of(shape, models::example_noised(shape, 1),

@@ -35,7 +35,7 @@ class DistributedModel {
   struct Workload {
     int64_t micro_batches = 1;  ///< number of micro-batches of a training step
     /// Returns the costs of a sample, by which the layers are divided into stages; null = the costs of one token,
-    /// or of one picture of a model that draws
+    /// or of one picture or chain of a model that draws or folds
     std::function<models::Costs()> costs{};
   };
   /// Function that computes a result on the last stage. `end` has the states that the model's norm reads or writes;

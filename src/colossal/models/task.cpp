@@ -7,6 +7,7 @@ const char* Task::purpose() const {
   if (reads == Reads::Fields)
     return objective == "diffusion"        ? "draws pictures"
            : objective == "reconstruction" ? "encodes and decodes pictures"
+           : objective == "folding"        ? "folds proteins"
                                            : "reads fields of its own";
   if (answers()) return "generates a target text from a source text";
   if (continues()) return "continues text";

@@ -25,20 +25,6 @@ std::string column(double number, int decimals, size_t width) {
   return right(text, width);
 }
 
-void require_pdb_sizes(const Structure& structure) {
-  require(structure.chains.size() <= kMaxPdbChains, "pdb", "a PDB file must have at most 62 chains: got ",
-          structure.chains.size(), "; write mmCIF (.cif)");
-  size_t atoms = 0;
-  for (const StructureChain& chain : structure.chains) {
-    require(chain.residues.size() <= kMaxPdbResidues, "pdb",
-            "a chain of a PDB file must have at most 9,999 residues: got ", chain.residues.size(), " in chain ",
-            chain.id, "; write mmCIF (.cif)");
-    for (const StructureResidue& residue : chain.residues) atoms += residue.atoms.size();
-  }
-  require(atoms <= kMaxPdbAtoms, "pdb", "a PDB file must have at most 99,999 atoms: got ", atoms,
-          "; write mmCIF (.cif)");
-}
-
 /// Returns the rows of SEQRES, 13 residues each.
 std::string sequence_rows(const StructureChain& chain, const std::string& id) {
   constexpr size_t kPerRow = 13;
@@ -69,6 +55,20 @@ std::string atom_rows(const StructureChain& chain, const std::string& id, int64_
 }
 
 }  // namespace
+
+void require_pdb_sizes(const Structure& structure) {
+  require(structure.chains.size() <= kMaxPdbChains, "pdb", "a PDB file must have at most 62 chains: got ",
+          structure.chains.size(), "; write mmCIF (.cif)");
+  size_t atoms = 0;
+  for (const StructureChain& chain : structure.chains) {
+    require(chain.residues.size() <= kMaxPdbResidues, "pdb",
+            "a chain of a PDB file must have at most 9,999 residues: got ", chain.residues.size(), " in chain ",
+            chain.id, "; write mmCIF (.cif)");
+    for (const StructureResidue& residue : chain.residues) atoms += residue.atoms.size();
+  }
+  require(atoms <= kMaxPdbAtoms, "pdb", "a PDB file must have at most 99,999 atoms: got ", atoms,
+          "; write mmCIF (.cif)");
+}
 
 std::string pdb_text(const Structure& structure) {
   require_pdb_sizes(structure);

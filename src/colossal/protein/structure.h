@@ -63,6 +63,9 @@ std::string mmcif_text(const Structure& structure);
 /// or B factor too large for its columns.
 std::string pdb_text(const Structure& structure);
 
+/// Checks that the PDB format holds so many chains, residues and atoms. Errors ("pdb"): those of pdb_text().
+void require_pdb_sizes(const Structure& structure);
+
 /// Checks the ending of a path, as write_structure() does. Errors ("protein"): another ending than .cif and .pdb.
 void require_structure_ending(const std::string& path);
 

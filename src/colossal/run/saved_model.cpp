@@ -213,6 +213,7 @@ void check_purpose(const models::ModelShape& shape, const std::string& folder, c
   require(loading.tokenizer == "none" || task.generates(), "generate", what, ": it has no text to continue",
           task.scores()                                      ? "; `colossal score` prints its scores"
           : shape.part<models::DenoiserSizes>().channels > 0 ? "; `colossal draw` draws with it"
+          : shape.part<models::FoldingSizes>().single > 0    ? "; `colossal fold` folds with it"
                                                              : "");
 }
 

@@ -1,0 +1,118 @@
+#include "colossal/cli/fold_records.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/file_name.h"
+#include "colossal/fold/folded_files.h"
+#include "colossal/protein/fasta.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr size_t kNamedResidues = 10;  // in a notice
+
+bool names_structure(const std::string& path) { return has_ending(path, ".cif") || has_ending(path, ".pdb"); }
+
+/// Returns true if the PDB format may be too small, of which a text has to be looked at.
+bool is_large(const fold::Sequence& sequence) {
+  constexpr size_t kSmall = 7000;  // residues with at most 14 atoms
+  size_t residues = 0;
+  for (const std::string& chain : sequence.chains) residues += chain.size();
+  return residues > kSmall || sequence.chains.size() > 1;
+}
+
+}  // namespace
+
+std::vector<FoldRecord> read_fold_records(const std::string& sequence, const std::string& input,
+                                          const std::string& to) {
+  if (!sequence.empty()) {
+    const std::string stem = names_structure(to) ? std::filesystem::path(to).stem().string() : "sequence";
+    return {{{protein::file_name_of(stem), protein::chains_of(sequence, "--sequence")}, "--sequence: "}};
+  }
+  std::vector<FoldRecord> records;
+  for (protein::FastaRecord& record : protein::read_fasta(input))
+    records.push_back({{record.name, std::move(record.chains)}, concat(input, ":", record.line, ": ")});
+  return records;
+}
+
+std::string notice_of_unknown(const fold::Sequence& sequence) {
+  size_t count = 0;
+  std::string named;
+  for (size_t chain = 0; chain < sequence.chains.size(); ++chain)
+    for (size_t i = 0; i < sequence.chains[chain].size(); ++i) {
+      if (protein::type_of_letter(sequence.chains[chain][i]) != protein::kUnknownType) continue;
+      if (++count > kNamedResidues) continue;
+      named += concat(named.empty() ? "" : ", ", protein::chain_id(static_cast<int64_t>(chain)), i + 1);
+    }
+  if (count == 0) return "";
+  return concat(sequence.name, ": ", count, count == 1 ? " residue is" : " residues are",
+                " none of the 20 types and get", count == 1 ? "s" : "", " no atoms (X): ", named,
+                count > kNamedResidues ? ", ..." : "");
+}
+
+FoldFiles::FoldFiles(std::string to, std::string errors, std::string tensors, size_t models)
+    : to_(std::move(to)),
+      errors_(std::move(errors)),
+      tensors_(std::move(tensors)),
+      models_(models),
+      is_folder_(!names_structure(to_)) {
+  const bool has_ending_of_file = std::filesystem::path(to_).has_extension() && !std::filesystem::is_directory(to_);
+  require(!is_folder_ || !has_ending_of_file, "fold", "--to must end in .cif or .pdb, or be a folder: got ", to_,
+          "; rename it, or make the folder first");
+  require(is_folder_ || models_ == 1, "fold", "--to must be a folder for several models: got ", to_,
+          "; leave out its ending");
+}
+
+void FoldFiles::check(const std::vector<FoldRecord>& records) const {
+  require(is_folder_ || records.size() == 1, "fold", "--to must be a folder for ", records.size(), " records: got ",
+          to_, "; leave out its ending");
+  if (!has_ending(to_, ".pdb")) return;
+  for (const FoldRecord& record : records)
+    if (is_large(record.sequence)) protein::require_pdb_sizes(fold::unplaced_structure(record.sequence));
+}
+
+void FoldFiles::make_folders() const {
+  if (!is_folder_) return;
+  for (const std::string& folder : {to_, errors_, tensors_})
+    if (!folder.empty()) create_folder(folder);
+}
+
+std::string FoldFiles::path_of(const std::string& place, const std::string& name, size_t rank,
+                               const char* ending) const {
+  if (!is_folder_) return place;
+  return concat(place, "/", name, models_ > 1 ? concat("_rank", rank + 1) : "", ending);
+}
+
+bool FoldFiles::are_there(const fold::Sequence& sequence) const {
+  const auto is_there = [&](const std::string& place, size_t rank, const char* ending) {
+    return place.empty() || std::filesystem::exists(path_of(place, sequence.name, rank, ending));
+  };
+  for (size_t rank = 0; rank < models_; ++rank)
+    if (!is_there(to_, rank, ".cif") || !is_there(errors_, rank, ".json") || !is_there(tensors_, rank, ".safetensors"))
+      return false;
+  return true;
+}
+
+std::string FoldFiles::write(const fold::Folded& folded, size_t rank) const {
+  if (!errors_.empty()) write_file(path_of(errors_, folded.name, rank, ".json"), fold::errors_text(folded));
+  if (!tensors_.empty()) fold::write_tensors(folded, path_of(tensors_, folded.name, rank, ".safetensors"));
+  const std::string path = path_of(to_, folded.name, rank, ".cif");
+  fold::write(folded, path);
+  return path;
+}
+
+std::vector<size_t> ranked(const std::vector<fold::Folded>& results) {
+  const bool have_ptm = std::all_of(results.begin(), results.end(), [](const auto& one) { return bool(one.ptm); });
+  const auto score = [&](size_t i) { return have_ptm ? *results[i].ptm : results[i].plddt; };
+  std::vector<size_t> order(results.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return score(a) > score(b); });
+  return order;
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,39 @@
+// What a folding model reads of a chain or complex.
+//
+//   const fold::FoldInput input = fold::sequence_input({"one", {"MKTAYIAK"}}, shape);
+//   const tensor::Batch first = input.fields(0, 1, dtype);            // fields of pass 0 (models/folding/folding_model.h)
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "colossal/fold/fold.h"
+#include "colossal/models/folding/folding_model.h"
+#include "colossal/tensor/batch.h"
+
+namespace colossal::fold {
+
+inline constexpr int64_t kLinkerResidues = 25;  ///< glycines between two chains of a complex (Lin et al. 2023)
+inline constexpr int64_t kChainOffset = 512;    ///< added to the numbers of residues of each further chain
+
+struct FoldInput {
+  Sequence sequence;
+  models::FoldingBatch sizes;  ///< of the batch, with residues between chains
+  std::vector<int64_t> kept;   ///< residues of the batch that are those of the chains, in order
+  /// Returns the fields of a pass, from 0, on the CPU, but for the recycled ones. Floating point fields are of `dtype`.
+  /// They depend on the seed, the name of the chain and the pass alone.
+  std::function<tensor::Batch(int64_t pass, uint64_t seed, at::ScalarType dtype)> fields;
+};
+
+/// Checks that a model of this shape can fold the chains. `place` begins the message, such as the line of a file; may be
+/// empty. It needs no weights.
+/// Errors ("fold"): a model that does not fold proteins; a complex, and a model of single chains; no known residue.
+void check_sequence(const Sequence& sequence, const models::ModelShape& shape, const std::string& place = "");
+
+/// Returns the input of a model that reads sequences alone. Between chains it puts glycines, which have the numbers that
+/// follow the chain before them, and which results leave out.
+/// Errors: those of check_sequence(); ("fold") a model that reads alignments.
+FoldInput sequence_input(const Sequence& sequence, const models::ModelShape& shape);
+
+}  // namespace colossal::fold
