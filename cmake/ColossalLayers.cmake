@@ -85,7 +85,7 @@ set(COLOSSAL_WITHOUT_TORCH
   run/built_in_tables run/config run/data_keys run/layout_keys run/low_rank_keys run/module_names
   run/objectives/alignment/keys run/objectives/alignment/policy_keys run/objectives/alignment/reference_keys
   run/objectives/alignment/rollout_keys run/objectives/alignment/scorer_keys run/objectives/alignment/value_keys
-  run/objectives/data_keys run/objectives/diffusion/diffusion_keys
+  run/objectives/data_keys run/objectives/diffusion/diffusion_keys run/objectives/folding/folding_keys
   run/objectives/reconstruction/reconstruction_keys run/own_tables run/stored_config run/unused_keys)
 
 # Layers with loops of their own over numbers, bytes or texts. The others call LibTorch or these, and are compiled with

@@ -10,6 +10,7 @@
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
+#include "colossal/run/objectives/folding/folding_keys.h"
 #include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 
 namespace colossal::run {
@@ -26,7 +27,8 @@ std::vector<DescribedTable> built_in_tables() {
           {kVae, VaeKeys{}, "what turns the pictures of a model that draws into latents and back"},
           {kTextEncoder, TextEncoderKeys{}, "what reads the captions of a model that draws"},
           {kReconstruction, ReconstructionKeys{}, "models that encode and decode pictures: weights of the loss"},
-          {kDiscriminator, DiscriminatorKeys{}, "reconstruction.gan: the model that judges reconstructions"}};
+          {kDiscriminator, DiscriminatorKeys{}, "reconstruction.gan: the model that judges reconstructions"},
+          {kFolding, FoldingKeys{}, "models that fold proteins: sizes of samples, passes, weights of the loss"}};
 }
 
 std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {

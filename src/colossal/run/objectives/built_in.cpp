@@ -11,6 +11,7 @@
 #include "colossal/run/objectives/alignment/value_keys.h"
 #include "colossal/run/objectives/diffusion/diffusion_keys.h"
 #include "colossal/run/objectives/diffusion/drawn_clips.h"
+#include "colossal/run/objectives/folding/folding_keys.h"
 #include "colossal/run/objectives/reconstruction/reconstruction_keys.h"
 
 namespace colossal::run {
@@ -39,7 +40,8 @@ Objectives built_in_objectives() {
        .tables = {{kReconstruction, ReconstructionKeys{}}, {kDiscriminator, DiscriminatorKeys{}}},
        .make = make_reconstruction,
        .complete = complete_reconstruction,
-       .models = reconstruction_models}};
+       .models = reconstruction_models},
+      {.name = kFolding, .tables = {{kFolding, FoldingKeys{}}}, .make = make_folding}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;
   for (ObjectiveRow& row : rows) {

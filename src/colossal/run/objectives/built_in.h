@@ -37,6 +37,8 @@ void complete_reconstruction(Config& config, const OwnTables& tables, std::vecto
 /// ObjectiveRow::models of that objective: with reconstruction.gan above 0 the discriminator.
 std::vector<FurtherModel> reconstruction_models(const Config& config, const OwnTables& tables,
                                                 const models::ModelShape& shape);
+/// Makes the objective of models that fold proteins (folding/folding_objective.h).
+std::unique_ptr<Objective> make_folding(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 /// Makes the objective that alignment.method names, which fine-tunes a language model on chats.
 std::unique_ptr<Objective> make_alignment(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape);
