@@ -11,6 +11,7 @@
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/models/folding/folding_model.h"
+#include "colossal/models/folding/kept_inputs.h"
 #include "colossal/models/folding/structure_module.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/norm.h"
@@ -85,6 +86,7 @@ class SmallBlock {
   void forward(models::States& states, const tensor::Batch& batch) const {
     const at::Tensor& mask = batch.at("seq_mask");
     const at::Tensor pairs = mask.unsqueeze(2) * mask.unsqueeze(1);
+    models::copy_kept_inputs({&states[kSingle], &states[kPair]});
     at::Tensor& z = states[kPair];
     const at::Tensor residues = to_pair_->forward(states[kSingle]);
     if (at::GradMode::is_enabled()) {

@@ -2,11 +2,12 @@
 
 #include "colossal/align/rows.h"
 #include "colossal/diffusion/rows.h"
+#include "colossal/fold/rows.h"
 
 namespace colossal::cli {
 
 run::Program whole_program(const run::Program* program) {
-  return diffusion::with_diffusion(align::with_alignment(program ? *program : run::built_in()));
+  return fold::with_folding(diffusion::with_diffusion(align::with_alignment(program ? *program : run::built_in())));
 }
 
 }  // namespace colossal::cli
