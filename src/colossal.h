@@ -92,6 +92,7 @@
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/axis_switch.h"
 #include "colossal/nn/direct_product.h"
 #include "colossal/nn/dropout.h"

@@ -167,7 +167,7 @@ TEST(FoldingLayers, AverageOuterProducts) {
   const OuterProduct layer(golden.make, "x", 8, 6, 3);
   golden.set({"layer_norm", "linear_1", "linear_2", "linear_out"});
   const at::Tensor m = alignment_input();
-  expect_golden(layer.forward(m, alignment_mask()), 2.452693980472, {{m, -.3354864829133}});
+  expect_golden(layer.forward(m, alignment_mask(), 5), 2.452693980472, {{m, -.3354864829133}});
 }
 
 TEST(FoldingLayers, PassTransitions) {

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "colossal/base/error.h"
@@ -128,6 +130,50 @@ struct ReduceScatter : Function<ReduceScatter> {
   }
 };
 
+at::Tensor joined_parts(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& lengths, Group& group) {
+  const tensor::ReadScope read({x});
+  std::vector<at::Tensor> parts;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    sizes[dim] = lengths[rank];
+    parts.push_back(rank == group.rank() ? x.contiguous() : at::empty(sizes, x.options()));
+    if (parts.back().numel() > 0) group.broadcast(parts.back(), rank).wait();
+  }
+  return at::cat(parts, dim);
+}
+
+at::Tensor summed_parts(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& lengths, Group& group) {
+  const tensor::ReadScope read({x});
+  at::Tensor own;
+  int rank = 0;
+  for (const at::Tensor& part : x.split_with_sizes(lengths, dim)) {
+    at::Tensor sum = part.clone(at::MemoryFormat::Contiguous);
+    if (sum.numel() > 0) group.reduce(sum, rank, Reduce::Sum).wait();
+    if (rank++ == group.rank()) own = sum;
+  }
+  return own;
+}
+
+/// A collective along a dimension whose parts have other lengths on each rank, and the opposite one as its backward.
+template <auto Collect, auto Opposite>
+struct OfParts : Function<OfParts<Collect, Opposite>> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim,
+                            const std::vector<int64_t>& lengths, int64_t group) {
+    save(context, dim, group);
+    context->saved_data["lengths"] = lengths;
+    return Collect(x, dim, lengths, group_at(group));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    auto& saved = context->saved_data;
+    return {Opposite(grads[0], saved["dim"].toInt(), saved["lengths"].toIntVector(), group_at(saved["group"].toInt())),
+            at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+bool are_equal(const std::vector<int64_t>& lengths) {
+  return std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) == lengths.end();
+}
+
 at::Tensor exchanged(const at::Tensor& x, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,
                      Group& group) {
   const tensor::ReadScope read({x});
@@ -177,6 +223,18 @@ at::Tensor copy_to(const at::Tensor& x, Group& group) {
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group) {
   dim = checked_dim("all_gather", x, dim, group, false);
   return group.size() == 1 ? x : AllGather::apply(x, dim, address_of(group));
+}
+
+at::Tensor gathered_parts(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& lengths, Group& group) {
+  if (are_equal(lengths)) return all_gather(x, dim, group);
+  dim = checked_dim("gathered_parts", x, dim, group, false);
+  return OfParts<joined_parts, summed_parts>::apply(x, dim, lengths, address_of(group));
+}
+
+at::Tensor scattered_parts(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& lengths, Group& group) {
+  if (are_equal(lengths)) return reduce_scatter(x, dim, group);
+  dim = checked_dim("scattered_parts", x, dim, group, false);
+  return OfParts<summed_parts, joined_parts>::apply(x, dim, lengths, address_of(group));
 }
 
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,

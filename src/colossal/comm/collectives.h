@@ -30,6 +30,15 @@ at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group);
 /// Forward: reduce_scatter along `dim`, which must divide by n. Backward: all_gather.
 at::Tensor reduce_scatter(const at::Tensor& x, int64_t dim, Group& group);
 
+/// Forward: the parts of all ranks along `dim`, of which rank r's has lengths[r] elements, joined. Backward:
+/// scattered_parts(). If the lengths are equal it is all_gather(), else n broadcasts; the ranks together send (n-1) of
+/// the result.
+at::Tensor gathered_parts(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& lengths, Group& group);
+/// Forward: this rank's part along `dim` of the sum of every rank's x. Rank r's part has lengths[r] elements. Backward:
+/// gathered_parts(). If the lengths are equal it is reduce_scatter(), else n reduces; the ranks together send (n-1) of
+/// x.
+at::Tensor scattered_parts(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& lengths, Group& group);
+
 /// Forward: all_to_all of x [sum of in_rows, ...]. x holds, in rank order, in_rows[r] rows for each rank r. The result
 /// holds, in rank order, out_rows[r] rows from each rank r. Backward: the same exchange in the opposite direction.
 /// Sends the rows that leave this rank.

@@ -81,6 +81,16 @@ void check_attention_axes(const ParallelConfig& config, const models::ModelShape
   require(axes.two || !parallel::switches_axes(config.sequence), "parallel",
           "sequence.mode dsp needs two axes: ", name.empty() ? shape.architecture->name : name,
           " attends over one sequence of ", axes.sequence, "; use ring or ulysses");
+  const bool folds = shape.part<models::FoldingSizes>().single > 0;
+  const std::string& who = name.empty() ? shape.architecture->name : name;
+  require(folds || !parallel::is_axial(config.sequence), "parallel",
+          "sequence.mode axial cuts the pairs and alignments of a folding model: ", who, " has none; use ",
+          axes.two ? "dsp" : "ring or ulysses");
+  require(!folds || config.sequence.size == 1 || parallel::is_axial(config.sequence), "parallel",
+          "the sequence.mode of a folding model must be axial: got ", config.sequence.mode, " for ", who);
+  require(!folds || config.tensor.size == 1, "parallel", "tensor.size must be 1 for a folding model: got ",
+          config.tensor.size, "; its pairs have few heads (4 in AlphaFold 2), every rank would hold all pairs, and a ",
+          "block would send them twelve times; use sequence.size with sequence.mode axial, which divides the pairs");
 }
 
 void check_norm_groups(const ParallelConfig& config, const models::ModelShape& shape) {

@@ -4,6 +4,10 @@
 //   const models::EsmFoldBlock block(make, "trunk.blocks.0", {.sequence = 1024, .pair = 128});
 //   models::EsmFoldTrunk state{.s = s, .z = z};          // s [B, N, 1024], z [B, N, N, 128]
 //   state = block.forward(state, mask, step);            // mask [B, N], 0 for padding; or undefined
+//
+// Ranks may cut z (nn/axial_ranks.h): a rank has rows i of it. Each has all of s and computes the rows of its residues,
+// which are gathered. A block sends, in elements over p ranks with sizes that divide, of s N c and Z of z:
+// (p-1)/p 2 Z + (p-1) (N c + 2 heads N^2 + 2 Z). Backward sends as much.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/pair_layers.h"
 #include "colossal/nn/shared_dropout.h"
@@ -27,7 +32,7 @@ struct EsmFoldSizes {
 /// The two representations.
 struct EsmFoldTrunk {
   at::Tensor s;  ///< [B, N, sequence]
-  at::Tensor z;  ///< [B, N, N, pair]
+  at::Tensor z;  ///< [B, N, N, pair], of the first N this rank's
 };
 
 /// A block. Parameters are those of transformers' EsmFoldTriangularSelfAttentionBlock. Their names differ in the layers
@@ -45,14 +50,14 @@ class EsmFoldBlock {
   at::Tensor attended(const EsmFoldTrunk& state, const at::Tensor& mask) const;
   at::Tensor pairs_of(const at::Tensor& s) const;
 
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   nn::GatedHeads heads_;
   std::unique_ptr<nn::Norm> norm_, to_pair_norm_, bias_norm_;
   std::unique_ptr<nn::Dense> to_pair_, to_pair_out_, bias_, qkv_, out_, gate_;
-  std::unique_ptr<nn::Dropout> dropout_;
   nn::TriangleMultiplication triangle_out_, triangle_in_;
   nn::TriangleAttention start_, end_;
   nn::Transition sequence_mlp_, pair_mlp_;
-  nn::SharedDropout out_dropout_, in_dropout_, start_dropout_, end_dropout_;
+  nn::SharedDropout attention_dropout_, mlp_dropout_, out_dropout_, in_dropout_, start_dropout_, end_dropout_;
 };
 
 }  // namespace colossal::models

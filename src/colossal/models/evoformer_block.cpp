@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "colossal/models/folding/kept_inputs.h"
+#include "colossal/nn/layers.h"
 
 namespace colossal::models {
 namespace {
@@ -24,34 +25,39 @@ nn::TriangleOptions triangle_of(const EvoformerSizes& sizes, ops::Triangle trian
 
 // One mask of dropout serves all rows i of z, and all columns j behind the ending attention.
 PairStack::PairStack(nn::Layers& make, const std::string& name, const EvoformerSizes& s)
-    : out_(make, name + ".tri_mul_out", s.pair, triangle_of(s, ops::Triangle::Outgoing)),
+    : ranks_(make.axial_ranks()),
+      out_(make, name + ".tri_mul_out", s.pair, triangle_of(s, ops::Triangle::Outgoing)),
       in_(make, name + ".tri_mul_in", s.pair, triangle_of(s, ops::Triangle::Incoming)),
       start_(make, name + ".tri_att_start", s.pair, s.edges, true),
       end_(make, name + ".tri_att_end", s.pair, s.edges, false),
       transition_(make, name + ".pair_transition", s.pair, s.transition),
-      out_dropout_(make, name + ".tri_mul_out.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::First),
-      in_dropout_(make, name + ".tri_mul_in.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::First),
-      start_dropout_(make, name + ".tri_att_start.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::First),
-      end_dropout_(make, name + ".tri_att_end.dropout", s.pair, s.pair_dropout, nn::AttendedAxis::Second) {}
+      out_dropout_(make, name + ".tri_mul_out.dropout", s.pair_dropout, nn::AttendedAxis::First),
+      in_dropout_(make, name + ".tri_mul_in.dropout", s.pair_dropout, nn::AttendedAxis::First),
+      start_dropout_(make, name + ".tri_att_start.dropout", s.pair_dropout, nn::AttendedAxis::First),
+      end_dropout_(make, name + ".tri_att_end.dropout", s.pair_dropout, nn::AttendedAxis::Second) {}
 
 at::Tensor PairStack::forward(at::Tensor z, const at::Tensor& mask, const nn::ForwardContext& step) const {
+  const int64_t n = z.size(2);
+  const nn::Axis rows{1, n, "rows of pairs"}, columns{2, n, "columns of pairs"};
   if (at::GradMode::is_enabled()) {
-    z = z + out_dropout_.forward(out_.forward(z, mask), step);
-    z = z + in_dropout_.forward(in_.forward(z, mask), step);
+    z = z + out_dropout_.forward(out_.forward(z, mask), step, n);
+    z = z + in_dropout_.forward(in_.forward(z, mask), step, n);
   } else {
     out_.add_to(z, mask);
     in_.add_to(z, mask);
   }
-  add_update(z, start_dropout_.forward(start_.forward(z, mask), step));
-  add_update(z, end_dropout_.forward(end_.forward(z, mask), step));
+  add_update(z, start_dropout_.forward(start_.forward(z, mask), step, n));
+  z = ranks_->switched(z, rows, columns);
+  add_update(z, end_dropout_.forward(end_.forward(z, mask), step, n));
   add_update(z, transition_.forward(z, {}));
-  return z;
+  return ranks_->switched(z, columns, rows);
 }
 
 EvoformerBlock::EvoformerBlock(nn::Layers& make, const std::string& name, const EvoformerSizes& s)
-    : outer_first_(s.outer_first),
+    : ranks_(make.axial_ranks()),
+      outer_first_(s.outer_first),
       row_(make, name + ".msa_att_row", s.alignment, s.pair, s.rows),
-      row_dropout_(make, name + ".msa_att_row.dropout", s.alignment, s.alignment_dropout, nn::AttendedAxis::First),
+      row_dropout_(make, name + ".msa_att_row.dropout", s.alignment_dropout, nn::AttendedAxis::First),
       column_(s.global
                   ? nullptr
                   : std::make_unique<nn::ColumnAttention>(make, name + ".msa_att_col._msa_att", s.alignment, s.rows)),
@@ -61,15 +67,26 @@ EvoformerBlock::EvoformerBlock(nn::Layers& make, const std::string& name, const 
       outer_(make, name + ".outer_product_mean", s.alignment, s.pair, s.outer),
       pair_(make, name + ".pair_stack", s) {}
 
+at::Tensor EvoformerBlock::outer(const at::Tensor& m_of_columns, const EvoformerMasks& masks,
+                                 const at::Tensor& z) const {
+  return outer_.forward(m_of_columns, masks.alignment, z.size(2));
+}
+
 Evoformer EvoformerBlock::forward(Evoformer state, const EvoformerMasks& masks, const nn::ForwardContext& step) const {
   auto& [m, z] = state;
   copy_kept_inputs({&m, &z});
-  if (outer_first_) add_update(z, outer_.forward(m, masks.alignment));
-  add_update(m, row_dropout_.forward(row_.forward(m, z, masks.alignment), step));
+  const int64_t n = z.size(2);
+  const nn::Axis rows{1, masks.rows_of(m), "rows of the alignment"}, residues{2, n, "residues"};
+  if (outer_first_) add_update(z, outer(ranks_->switched(m, rows, residues), masks, z));
+  add_update(m, row_dropout_.forward(row_.forward(m, z, masks.alignment), step, n));
+  m = ranks_->switched(m, rows, residues);
   add_update(m, column_ ? column_->forward(m, masks.alignment) : global_->forward(m, masks.alignment));
   add_update(m, transition_.forward(m, {}));
-  if (!outer_first_) add_update(z, outer_.forward(m, masks.alignment));
+  const at::Tensor update = outer_first_ ? at::Tensor() : outer(m, masks, z);
+  const auto back = ranks_->begin_switch(m, residues, rows);  // goes on beside the work on z
+  if (update.defined()) add_update(z, update);
   z = pair_.forward(z, masks.pair, step);
+  m = back->wait();
   return state;
 }
 

@@ -4,6 +4,11 @@
 //   const models::EvoformerBlock block(make, "blocks.0", {.alignment = 256, .pair = 128});
 //   models::Evoformer state{.m = m, .z = z};             // m [B, S, N, 256], z [B, N, N, 128]
 //   state = block.forward(state, {.alignment = mask}, step);
+//
+// Ranks may cut both (nn/axial_ranks.h). Between blocks a rank has rows of m and rows i of z; masks are whole. A block
+// sends, in elements over p ranks with sizes that divide, M = elements of m and Z of z, Se rows and N residues:
+// (p-1)/p (2 M + 2 Z) + (p-1) ((R + 2 E) N^2 + outer S N + 2 Z'), with R and E heads of `rows` and `edges`, Z' = N^2
+// triangle features, and 2 M more if the outer product is first. Backward sends as much.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,6 +17,7 @@
 #include <string>
 
 #include "colossal/nn/alignment_layers.h"
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/pair_layers.h"
 #include "colossal/nn/shared_dropout.h"
@@ -33,14 +39,20 @@ struct EvoformerSizes {
 
 /// The two representations.
 struct Evoformer {
-  at::Tensor m;  ///< [B, S, N, alignment]
-  at::Tensor z;  ///< [B, N, N, pair]
+  at::Tensor m;  ///< [B, S, N, alignment], of S this rank's
+  at::Tensor z;  ///< [B, N, N, pair], of the first N this rank's
 };
 
-/// Elements that take part, in any dtype; undefined = all.
+/// Elements that take part, in any dtype; undefined = all. Whole on every rank.
 struct EvoformerMasks {
   at::Tensor alignment{};  ///< [B, S, N]
   at::Tensor pair{};       ///< [B, N, N]
+  int64_t rows = 0;        ///< S, without a mask of an alignment that ranks cut; 0 = that of m
+
+  /// Returns S.
+  int64_t rows_of(const at::Tensor& m) const {
+    return rows > 0 ? rows : alignment.defined() ? alignment.size(1) : m.size(1);
+  }
 };
 
 /// The layers of z alone: triangle multiplications, triangle attentions, transition.
@@ -52,6 +64,7 @@ class PairStack {
   at::Tensor forward(at::Tensor z, const at::Tensor& mask, const nn::ForwardContext& step) const;
 
  private:
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   nn::TriangleMultiplication out_, in_;
   nn::TriangleAttention start_, end_;
   nn::Transition transition_;
@@ -68,6 +81,9 @@ class EvoformerBlock {
   Evoformer forward(Evoformer state, const EvoformerMasks& masks, const nn::ForwardContext& step) const;
 
  private:
+  at::Tensor outer(const at::Tensor& m_of_columns, const EvoformerMasks& masks, const at::Tensor& z) const;
+
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   bool outer_first_;
   nn::RowAttention row_;
   nn::SharedDropout row_dropout_;

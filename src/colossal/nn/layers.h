@@ -43,6 +43,7 @@ struct NormGroups;  // ops/group_norm.h
 namespace colossal::nn {
 
 class Attention;         // nn/attention.h
+class AxialRanks;        // nn/axial_ranks.h
 class AxisSwitch;        // nn/axis_switch.h
 class ClipConvolution;   // nn/clips.h
 class ClipNorm;          // nn/clips.h
@@ -200,6 +201,8 @@ class Layers {
   virtual std::unique_ptr<Modulation> modulation(const std::string& name, int64_t hidden, int64_t count) = 0;
   /// Makes what moves the split of a hidden state with two axes from one axis to the other.
   virtual std::shared_ptr<const AxisSwitch> axis_switch() const;
+  /// Returns the ranks that share the representations of a folding model.
+  virtual std::shared_ptr<const AxialRanks> axial_ranks() const;
 
   Parameters& parameters() { return parameters_; }
   /// The reports of the model under construction. A layer declares its reports in its constructor.

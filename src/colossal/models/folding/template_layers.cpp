@@ -48,10 +48,10 @@ nn::TriangleOptions template_triangle(const TemplateSizes& sizes, ops::Triangle 
 TemplateEmbedding::TemplateEmbedding(const TemplateSizes& s, nn::Layers& make)
     : dtype_(make.parameters().options().dtype),
       pair_(rectified_layer(make, "template_embedder.template_pair_embedder.linear", kPairFeatures, s.features)),
-      angle_1_(rectified_layer(make, "template_embedder.template_single_embedder.linear_1", kAngleFeatures,
-                               s.alignment)),
-      angle_2_(rectified_layer(make, "template_embedder.template_single_embedder.linear_2", s.alignment,
-                               s.alignment)) {}
+      angle_1_(
+          rectified_layer(make, "template_embedder.template_single_embedder.linear_1", kAngleFeatures, s.alignment)),
+      angle_2_(rectified_layer(make, "template_embedder.template_single_embedder.linear_2", s.alignment, s.alignment)) {
+}
 
 at::Tensor TemplateEmbedding::pairs(const tensor::Batch& batch) const {
   const at::Tensor &beta = batch.at("template_pseudo_beta"), &seen = batch.at("template_pseudo_beta_mask");
@@ -81,13 +81,11 @@ at::Tensor TemplateEmbedding::rows(const tensor::Batch& batch) const {
   const at::Tensor &places = batch.at("template_all_atom_positions"), &types = batch.at("template_aatype");
   const at::Tensor wide = places.to(ops::wide_type(places));
   const ops::ResidueTables tables = residue_tables(wide.options());
-  const ops::Torsions torsions =
-      ops::torsions_of(wide, batch.at("template_all_atom_masks").to(wide.scalar_type()),
-                       types.clamp_max(kUnknown), tables);
-  const at::Tensor features =
-      at::cat({one_hot(types, kTemplateTypes, dtype_), torsions.sin_cos.flatten(-2).to(dtype_),
-               torsions.other.flatten(-2).to(dtype_), torsions.mask.to(dtype_)},
-              -1);
+  const ops::Torsions torsions = ops::torsions_of(wide, batch.at("template_all_atom_masks").to(wide.scalar_type()),
+                                                  types.clamp_max(kUnknown), tables);
+  const at::Tensor features = at::cat({one_hot(types, kTemplateTypes, dtype_), torsions.sin_cos.flatten(-2).to(dtype_),
+                                       torsions.other.flatten(-2).to(dtype_), torsions.mask.to(dtype_)},
+                                      -1);
   return angle_2_->forward(ops::activation("relu").plain(angle_1_->forward(features)));
 }
 
@@ -96,7 +94,8 @@ at::Tensor template_rows_mask(const tensor::Batch& batch) {
 }
 
 TemplateBlock::TemplateBlock(nn::Layers& make, const std::string& name, const TemplateSizes& s)
-    : start_(make, name + ".tri_att_start", s.features, s.edges, true),
+    : ranks_(make.axial_ranks()),
+      start_(make, name + ".tri_att_start", s.features, s.edges, true),
       end_(make, name + ".tri_att_end", s.features, s.edges, false),
       out_(make, name + ".tri_mul_out", s.features, template_triangle(s, ops::Triangle::Outgoing)),
       in_(make, name + ".tri_mul_in", s.features, template_triangle(s, ops::Triangle::Incoming)),
@@ -104,7 +103,7 @@ TemplateBlock::TemplateBlock(nn::Layers& make, const std::string& name, const Te
   using nn::AttendedAxis;
   for (int64_t t = 0; t < s.templates; ++t) {
     const auto dropout = [&](const char* layer, AttendedAxis shared) {
-      return nn::SharedDropout(make, name + layer + ".dropout." + std::to_string(t), s.features, s.dropout, shared);
+      return nn::SharedDropout(make, name + layer + ".dropout." + std::to_string(t), s.dropout, shared);
     };
     dropouts_.push_back({dropout(".tri_att_start", AttendedAxis::First), dropout(".tri_att_end", AttendedAxis::Second),
                          dropout(".tri_mul_out", AttendedAxis::First), dropout(".tri_mul_in", AttendedAxis::First)});
@@ -113,11 +112,15 @@ TemplateBlock::TemplateBlock(nn::Layers& make, const std::string& name, const Te
 
 at::Tensor TemplateBlock::of_one(at::Tensor x, const at::Tensor& mask, const Dropouts& dropout,
                                  const nn::ForwardContext& step) const {
-  add_to_pairs(x, dropout.start.forward(start_.forward(x, mask), step));
-  add_to_pairs(x, dropout.end.forward(end_.forward(x, mask), step));
+  const int64_t n = x.size(2);
+  const nn::Axis rows{1, n, "rows of pairs"}, columns{2, n, "columns of pairs"};
+  add_to_pairs(x, dropout.start.forward(start_.forward(x, mask), step, n));
+  x = ranks_->switched(x, rows, columns);
+  add_to_pairs(x, dropout.end.forward(end_.forward(x, mask), step, n));
+  x = ranks_->switched(x, columns, rows);
   if (at::GradMode::is_enabled()) {
-    x = x + dropout.out.forward(out_.forward(x, mask), step);
-    x = x + dropout.in.forward(in_.forward(x, mask), step);
+    x = x + dropout.out.forward(out_.forward(x, mask), step, n);
+    x = x + dropout.in.forward(in_.forward(x, mask), step, n);
   } else {
     out_.add_to(x, mask);
     in_.add_to(x, mask);
@@ -129,8 +132,13 @@ at::Tensor TemplateBlock::of_one(at::Tensor x, const at::Tensor& mask, const Dro
 at::Tensor TemplateBlock::forward(at::Tensor pairs, const at::Tensor& mask, const nn::ForwardContext& step) const {
   copy_kept_inputs({&pairs});
   std::vector<at::Tensor> all;
-  for (int64_t t = 0; t < pairs.size(1); ++t)
-    all.push_back(of_one(pairs.select(1, t), mask, dropouts_.at(static_cast<size_t>(t)), step));
+  for (int64_t t = 0; t < pairs.size(1); ++t) {
+    const at::Tensor old = pairs.select(1, t);
+    all.push_back(of_one(old, mask, dropouts_.at(static_cast<size_t>(t)), step));
+    if (at::GradMode::is_enabled() || ranks_->size() == 1) continue;
+    old.copy_(all.back());  // a switch gave it memory of its own
+    all.back() = old;
+  }
   return at::GradMode::is_enabled() && !all.empty() ? at::stack(all, 1) : pairs;
 }
 
@@ -144,9 +152,12 @@ TemplateAttention::TemplateAttention(nn::Layers& make, const std::string& name, 
 
 /// Returns what rows z [B, R, N, pair] get of the same rows of templates, [B, T, R, N, features].
 at::Tensor TemplateAttention::attended(const at::Tensor& z, const at::Tensor& pairs, const at::Tensor& mask) const {
-  const auto of_heads = [&](const at::Tensor& x) { return x.unflatten(-1, at::IntArrayRef{heads_.heads, heads_.width}); };
+  const auto of_heads = [&](const at::Tensor& x) {
+    return x.unflatten(-1, at::IntArrayRef{heads_.heads, heads_.width});
+  };
   const at::Tensor x = norm_->forward(pairs);
-  const at::Tensor q = of_heads(q_->forward(z)).unsqueeze(1), k = of_heads(k_->forward(x)), v = of_heads(v_->forward(x));
+  const at::Tensor q = of_heads(q_->forward(z)).unsqueeze(1), k = of_heads(k_->forward(x)),
+                   v = of_heads(v_->forward(x));
   const auto wide = ops::wide_type(z);
   const at::Tensor hidden = mask.eq(0).view({mask.size(0), mask.size(1), 1, 1, 1});
   const at::Tensor scores = (q * k).sum(-1, false, wide) / std::sqrt(static_cast<double>(heads_.width));

@@ -72,6 +72,7 @@ class TemplateBlock {
   at::Tensor of_one(at::Tensor pairs, const at::Tensor& mask, const Dropouts& dropout,
                     const nn::ForwardContext& step) const;
 
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   nn::TriangleAttention start_, end_;
   nn::TriangleMultiplication out_, in_;
   nn::Transition transition_;

@@ -48,6 +48,8 @@ void SequenceConfig::fields(Fields& f) {
             "number of sequence ranks per node, each tensor.size processes (ring, usp): keys circulate within a node "
             "while those of the next node are in transfer; 0 = one ring over all ranks",
             0, 65536);
+  f.flag("overlap", overlap,
+         "a rank computes while its alignment is exchanged (axial: Duality Async); off and on give the same numbers");
 }
 
 std::vector<comm::Mesh::Axis> SequenceGather::axes(const SequenceConfig& c) { return one_axis(c); }
@@ -55,6 +57,7 @@ std::vector<comm::Mesh::Axis> SequenceUlysses::axes(const SequenceConfig& c) { r
 std::vector<comm::Mesh::Axis> SequenceRing::axes(const SequenceConfig& c) { return ring_of(c, c.size); }
 std::vector<comm::Mesh::Axis> SequenceSelfAttention::axes(const SequenceConfig& c) { return one_axis(c); }
 std::vector<comm::Mesh::Axis> SequenceDsp::axes(const SequenceConfig& c) { return one_axis(c); }
+std::vector<comm::Mesh::Axis> SequenceAxial::axes(const SequenceConfig& c) { return one_axis(c); }
 std::vector<comm::Mesh::Axis> SequenceUsp::axes(const SequenceConfig& c) {
   require(c.size % c.ulysses == 0, "parallel", "sequence.ulysses must divide sequence.size: got ", c.ulysses, " of ",
           c.size);
@@ -74,12 +77,17 @@ std::vector<std::string> all_sequence_mode_names() { return names_of<AllSequence
 
 bool switches_axes(const SequenceConfig& config) { return config.size > 1 && config.mode == SequenceDsp::name; }
 
+bool is_axial(const SequenceConfig& config) { return config.size > 1 && config.mode == SequenceAxial::name; }
+
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
   require(config.mode == SequenceUsp::name || config.ulysses == 1, "parallel", "sequence.ulysses needs mode usp: got ",
           config.ulysses, " with mode ", config.mode);
   const bool has_ring = config.mode == SequenceRing::name || config.mode == SequenceUsp::name;
   require(has_ring || config.node == 0, "parallel", "sequence.node needs mode ring or usp: got ", config.node,
           " with mode ", config.mode);
+  require(config.overlap || config.mode == SequenceAxial::name, "parallel",
+          "sequence.overlap = false needs mode axial: got mode ", config.mode,
+          "; leave it out, because other modes choose themselves what overlaps");
   return with_sequence_mode<AllSequenceModes>(config, [&](auto mode) { return mode.axes(config); });
 }
 
@@ -105,6 +113,9 @@ void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares
           "sequence.mode dsp moves whole tokens between ranks, and tensor.sequence splits those of a rank further: got "
           "both; set tensor.sequence = false");
   if (switches_axes(config)) return check_axis(config.size, tokens, "places");
+  require(shares == 1 || !is_axial(config), "parallel",
+          "sequence.mode axial cuts representations of which tensor.sequence would cut the tokens: got both; set "
+          "tensor.sequence = false");
   require(tokens >= config.size, "parallel", "each of the ", config.size,
           " ranks of parallel.sequence must have a token of each row: got rows of ", tokens,
           "; raise data.sequence, or use fewer ranks");

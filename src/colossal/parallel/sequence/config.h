@@ -16,21 +16,25 @@ struct SequenceConfig {
   std::string mode = "gather";
   int64_t ulysses = 1;
   int64_t node = 0;
+  bool overlap = true;
   void fields(Fields& f);
 };
 
 /// Returns the values of SequenceConfig::mode for models that attend over one sequence: "gather", "ulysses", ...
 std::vector<std::string> sequence_mode_names();
-/// Returns all allowed values: also "dsp", for models that attend over one of two axes at a time.
+/// Returns all allowed values: also "dsp", for models that attend over one of two axes at a time, and "axial", for
+/// folding models.
 std::vector<std::string> all_sequence_mode_names();
 /// Returns true if the mode moves the split of hidden states between two axes (nn::AxisSwitch).
 bool switches_axes(const SequenceConfig& config);
+/// Returns true if the mode cuts the representations of a folding model (nn::AxialRanks).
+bool is_axial(const SequenceConfig& config);
 
 /// Returns the axes that a mesh needs for `config`, outermost first. They go between the axes of rows and the axes of
 /// the tensor mode. Each axis splits tokens, and their sizes multiply to config.size.
 /// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or that is set for another mode than usp.
 ///                      sequence.node that does not divide sequence.size, cuts groups of sequence.ulysses, or is set
-///                      for a mode without a ring.
+///                      for a mode without a ring. sequence.overlap = false with another mode than axial.
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config);
 
 /// Returns those axes along which keys and values circulate, in mode ring or usp, outermost first. This is one axis,

@@ -2,14 +2,11 @@
 // attends over the split one. Elements are moved bit for bit.
 //
 // Communication: see nn::AxisSwitch. Attention itself sends nothing.
-#include <ATen/ATen.h>
-
-#include "colossal/base/error.h"
-#include "colossal/comm/collectives.h"
 #include "colossal/comm/group.h"
 #include "colossal/nn/axis_switch.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/parallel/sequence/modes.h"
+#include "colossal/parallel/sequence/split_switch.h"
 #include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::parallel {
@@ -21,28 +18,7 @@ class GroupAxisSwitch final : public nn::AxisSwitch {
 
   at::Tensor forward(const at::Tensor& x, const nn::Axis& from, const nn::Axis& to) const override {
     for (const nn::Axis& axis : {from, to}) check_axis(ranks_.size(), axis.size, axis.name);
-    const std::vector<int64_t> held = nn::near_even_cut(from.size, ranks_.size()).lengths,
-                               taken = nn::near_even_cut(to.size, ranks_.size()).lengths;
-    const int64_t own = held[ranks_.rank()], next = taken[ranks_.rank()];
-    require(x.size(from.dim) == own && x.size(to.dim) == to.size, "parallel", "a state to switch must have ", own,
-            " of ", from.size, " ", from.name, " and all ", to.size, " ", to.name, " in dimensions ", from.dim, " and ",
-            to.dim, ": got ", x.sizes(), "; switch it back first");
-    std::vector<at::Tensor> parts;
-    std::vector<int64_t> sent, received, sizes = x.sizes().vec();
-    for (const at::Tensor& part : x.split_with_sizes(taken, to.dim)) {
-      parts.push_back(part.flatten());
-      sent.push_back(part.numel());
-    }
-    const int64_t each = x.numel() / (own * to.size) * next;  // elements of one index of `from` that this rank gets
-    for (const int64_t size : held) received.push_back(size * each);
-    const auto arrived = comm::all_to_all(at::cat(parts), received, sent, ranks_).split_with_sizes(received);
-    sizes[to.dim] = next;
-    parts.clear();
-    for (size_t rank = 0; rank < arrived.size(); ++rank) {
-      sizes[from.dim] = held[rank];
-      parts.push_back(arrived[rank].view(sizes));
-    }
-    return at::cat(parts, from.dim);
+    return switched_split(x, from, to, ranks_);
   }
 
   nn::Share share(int64_t size) const override { return nn::near_even_share(size, ranks_.size(), ranks_.rank()); }

@@ -98,6 +98,7 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis)
     for (Split* split : {&layout.outside, &layout.inside}) split->sequence.insert(split->sequence.begin(), axis->name);
   if (switches_axes(config)) return SequenceDsp::layout(std::move(layout), config);
+  if (is_axial(config)) return SequenceAxial::layout(std::move(layout), config);
   std::shared_ptr<const SequenceExchange> exchange =
       with_sequence_mode(config, [&](auto mode) { return mode.exchange(*layout.mesh, config); });
   const int64_t parts = layout.mesh->coordinates().size(layout.inside.columns);

@@ -79,10 +79,20 @@ struct SequenceDsp {
   static Layout layout(Layout layout, const SequenceConfig&);
 };
 
+/// Ranks cut the representations of a folding model, along either of two axes (nn::AxialRanks). Dynamic axial
+/// parallelism, arXiv:2203.00854.
+struct SequenceAxial {
+  static constexpr const char* name = "axial";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static int64_t head_parts(const SequenceConfig&) { return 1; }
+  /// Returns `layout`, whose axes of tokens are those of the mode, with its ranks.
+  static Layout layout(Layout layout, const SequenceConfig&);
+};
+
 /// The modes for models of one sequence, in which an exchange meets queries with keys.
 using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp, SequenceSelfAttention>;
-/// All modes, with those for models of two axes.
-using AllSequenceModes = decltype(std::tuple_cat(SequenceModes(), std::tuple<SequenceDsp>()));
+/// All modes, with those for models of two axes and for folding models.
+using AllSequenceModes = decltype(std::tuple_cat(SequenceModes(), std::tuple<SequenceDsp, SequenceAxial>()));
 
 /// Calls visit(mode) for each of the modes, in the order of the list.
 template <class Modes = SequenceModes, class Visit>

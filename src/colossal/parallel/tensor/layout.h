@@ -20,6 +20,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/axis_switch.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
@@ -88,6 +89,8 @@ struct Layout {
       attention{};
   /// moves the split of a hidden state from one axis to another (nn::Layers::axis_switch); null = it never moves
   std::shared_ptr<const nn::AxisSwitch> axis_switch{};
+  /// the ranks that cut a folding model's representations (nn::Layers::axial_ranks); null = no rank cuts them
+  std::shared_ptr<const nn::AxialRanks> axial_ranks{};
 
   /// Returns `step`, of a batch with `tokens` tokens per row, with the cut that layers of this layout need. A cut that
   /// the step already has stays. distributed::DistributedModel calls this for each micro-batch.

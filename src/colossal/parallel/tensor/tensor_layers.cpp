@@ -212,6 +212,10 @@ std::shared_ptr<const nn::AxisSwitch> TensorLayers::axis_switch() const {
   return layout_->axis_switch ? layout_->axis_switch : Layers::axis_switch();
 }
 
+std::shared_ptr<const nn::AxialRanks> TensorLayers::axial_ranks() const {
+  return layout_->axial_ranks ? layout_->axial_ranks : Layers::axial_ranks();
+}
+
 nn::OwnTokens TensorLayers::own_tokens() const {
   return [layout = layout_](const nn::ForwardContext& step) { return tokens_of(*layout, layout->outside, step); };
 }

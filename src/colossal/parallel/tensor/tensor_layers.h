@@ -53,6 +53,7 @@ class TensorLayers : public nn::Layers {
   std::shared_ptr<const nn::Features> features(int64_t size, nn::Place place) override;
   std::shared_ptr<const nn::TokenRuns> token_runs() override;
   std::shared_ptr<const nn::AxisSwitch> axis_switch() const override;
+  std::shared_ptr<const nn::AxialRanks> axial_ranks() const override;
   nn::OwnTokens own_tokens() const override;
   nn::OwnTokens inside_tokens() const override;
   std::unique_ptr<nn::Outputs> outputs(const std::string& name, int64_t hidden, int64_t out,
