@@ -27,6 +27,7 @@ const Benchmark kBenchmarks[] = {
      bench_sequence},
     {"experts", "traffic, load and time of a mixture of experts on ranks, compared with the formula", bench_experts},
     {"diffusion", "traffic of models that draw pictures on several ranks, compared with the formulas", bench_diffusion},
+    {"folding", "traffic of folding models on several ranks, compared with the formulas", bench_folding},
     {"inference", "tokens per second and latencies of generation, compared with the memory bandwidth", bench_inference},
     {"memory", "largest model that trains within budgets of host memory and disk, and the traffic between them",
      bench_memory},

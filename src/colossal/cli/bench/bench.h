@@ -28,6 +28,10 @@ int bench_experts(const Arguments& arguments);
 /// are threads of this process.
 int bench_diffusion(const Arguments& arguments);
 
+/// `colossal bench folding`: prints the elements that all ranks send in a block of a folding model for each number of
+/// ranks, beside the formulas. It computes on shapes.
+int bench_folding(const Arguments& arguments);
+
 /// `colossal bench inference --from FOLDER`: measures tokens per second of prompts and completions, time to the first
 /// token, and latencies under load. Prints the limit set by the bandwidth of reading weights for comparison.
 int bench_inference(const Arguments& arguments);
