@@ -134,9 +134,10 @@ void Folder::run_pass(Chain& chain) {
     const models::FoldingSizes sizes = models::folding_of(shape());
     const at::Tensor zero = at::zeros({1}, batch.at("seq_mask").options());
     const int64_t n = chain.input.sizes.residues;
-    chain.recycled = {zero.expand({1, n, sizes.single}), zero.expand({1, n, n, sizes.pair}), zero.expand({1, n, 3})};
+    const int64_t own = model_.model().folding->ranks->own(n).size;
+    chain.recycled = {zero.expand({1, n, sizes.single}), zero.expand({1, own, n, sizes.pair}), zero.expand({1, n, 3})};
   }
-  batch = models::with_recycled(batch, std::exchange(chain.recycled, {}), shape());
+  batch = models::with_recycled(batch, std::exchange(chain.recycled, {}), shape(), model_.model().folding->ranks.get());
   ++chain.done.pass;
   at::Tensor status;
   model_.forward({nn::step_of(std::move(batch))}, [&](int, const models::States& end, const nn::ForwardContext& step) {
@@ -199,7 +200,7 @@ void Folder::hand_over(Chain& chain) {
     }
   };
   pass_on(chain.recycled.single, {1, n, sizes.single}, weights.dtype);
-  pass_on(chain.recycled.pair, {1, n, n, sizes.pair}, weights.dtype);
+  pass_on(chain.recycled.pair, {1, model_.model().folding->ranks->own(n).size, n, sizes.pair}, weights.dtype);
   pass_on(chain.recycled.beta, {1, n, 3}, at::promote_types(weights.dtype, at::kFloat));
 }
 

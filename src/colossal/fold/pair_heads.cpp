@@ -23,7 +23,7 @@ at::Tensor lddt_by_rows(const models::FoldingHeads& heads, const at::Tensor& str
 
 ErrorsOfPairs errors_by_rows(const models::FoldingHeads& heads, const at::Tensor& pairs,
                              const std::vector<int64_t>& kept, bool keeps_errors) {
-  const int64_t residues = pairs.size(1), rows = std::max<int64_t>(1, residues / kErrorBins);
+  const int64_t residues = pairs.size(2), own = pairs.size(1), rows = std::max<int64_t>(1, residues / kErrorBins);
   const auto options = pairs.options().dtype(at::promote_types(pairs.scalar_type(), at::kFloat));
   const bool has_all = static_cast<int64_t>(kept.size()) == residues;
   at::Tensor mask = at::ones({1, residues}, options), index;
@@ -31,14 +31,16 @@ ErrorsOfPairs errors_by_rows(const models::FoldingHeads& heads, const at::Tensor
     index = at::tensor(kept, at::kLong).to(pairs.device());
     mask = at::zeros({1, residues}, options).index_fill_(1, index, 1);
   }
-  at::Tensor terms = at::empty({1, residues, residues}, options), errors;
-  if (keeps_errors) errors = at::empty({residues, residues}, options);
-  for (int64_t first = 0; first < residues; first += rows) {
-    const int64_t count = std::min(rows, residues - first);
+  at::Tensor terms = at::empty({1, own, residues}, options), errors;
+  if (keeps_errors) errors = at::empty({own, residues}, options);
+  for (int64_t first = 0; first < own; first += rows) {
+    const int64_t count = std::min(rows, own - first);
     const at::Tensor logits = heads.errors(pairs.narrow(1, first, count));
     terms.narrow(1, first, count).copy_(models::tm_terms(logits, mask));
     if (keeps_errors) errors.narrow(0, first, count).copy_(models::expected_errors(logits)[0]);
   }
+  terms = heads.ranks->gathered(terms, 1, residues);
+  if (keeps_errors) errors = heads.ranks->gathered(errors, 0, residues);
   ErrorsOfPairs found{.ptm = models::predicted_tm(terms, mask.unsqueeze(2) * mask.unsqueeze(1))};
   if (keeps_errors) found.errors = has_all ? errors : errors.index_select(0, index).index_select(1, index);
   return found;

@@ -56,9 +56,10 @@ models::Recycled on_all_stages(train::Engine& engine, models::Recycled own, cons
     stages.all_reduce(sum, comm::Reduce::Sum).wait();
     return sum;
   };
-  return {.single = summed(own.single, {rows, residues, sizes.single}, dtype),
-          .pair = summed(own.pair, {rows, residues, residues, sizes.pair}, dtype),
-          .beta = summed(own.beta, {rows, residues, 3}, at::promote_types(dtype, at::kFloat))};
+  return {
+      .single = summed(own.single, {rows, residues, sizes.single}, dtype),
+      .pair = summed(own.pair, {rows, engine.model().folding->ranks->own(residues).size, residues, sizes.pair}, dtype),
+      .beta = summed(own.beta, {rows, residues, 3}, at::promote_types(dtype, at::kFloat))};
 }
 
 /// Runs a pass without gradients.
@@ -138,7 +139,8 @@ tensor::Batch after_passes(train::Engine& engine, const tensor::Batch& batch, in
   const tensor::Batch all = in_precision_of(engine, batch);
   models::Recycled recycled;
   for (int64_t pass = 0;; ++pass) {
-    tensor::Batch one = models::with_recycled(data::batch_of_pass(all, pass), recycled, engine.model().shape);
+    tensor::Batch one = models::with_recycled(data::batch_of_pass(all, pass), recycled, engine.model().shape,
+                                              engine.model().folding->ranks.get());
     if (pass + 1 == passes) return one;
     recycled = {};  // the batch alone holds it now
     recycled = run_pass(engine, one);

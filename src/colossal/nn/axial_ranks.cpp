@@ -33,6 +33,13 @@ at::Tensor AxialRanks::gathered(const at::Tensor& own, int64_t, int64_t) const {
 
 at::Tensor AxialRanks::summed_part(const at::Tensor& partial, int64_t) const { return partial; }
 
+at::Tensor AxialRanks::total(const at::Tensor& partial) const { return partial; }
+
+at::Tensor AxialRanks::mirrored(const at::Tensor& z) const {
+  const int64_t n = z.size(2);
+  return switched(z, {1, n, "rows of pairs"}, {2, n, "columns of pairs"}).transpose(1, 2);
+}
+
 at::Tensor AxialRanks::switched(const at::Tensor& x, const Axis&, const Axis&) const { return x; }
 
 std::unique_ptr<PendingSwitch> AxialRanks::begin_switch(const at::Tensor& x, const Axis& from, const Axis& to) const {

@@ -52,8 +52,12 @@ class AxialRanks {
   virtual at::Tensor gathered(const at::Tensor& own, int64_t dim, int64_t whole) const;
   /// Returns this rank's part along `dim` of the sum of every rank's `partial`. Backward gathers.
   virtual at::Tensor summed_part(const at::Tensor& partial, int64_t dim) const;
+  /// Returns the sum of every rank's `partial`, such as a loss of its part. Backward passes the gradient on unchanged.
+  virtual at::Tensor total(const at::Tensor& partial) const;
   /// Takes x, cut along `from` and whole along `to`, and returns it whole along `from` and cut along `to`.
   virtual at::Tensor switched(const at::Tensor& x, const Axis& from, const Axis& to) const;
+  /// Returns z_ji for this rank's rows i of pairs z [B, N, N, c]: [B, own rows, N, c]. Sends what switched() does.
+  at::Tensor mirrored(const at::Tensor& z) const;
   /// Begins switched(), whose numbers are the same. A rank of a layout without overlap switches in wait().
   virtual std::unique_ptr<PendingSwitch> begin_switch(const at::Tensor& x, const Axis& from, const Axis& to) const;
 

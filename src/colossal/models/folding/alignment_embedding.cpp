@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "colossal/models/folding/folding_model.h"
 #include "colossal/models/folding/one_hot.h"
 #include "colossal/nn/open_gate.h"
 #include "colossal/ops/geometry/residues.h"
@@ -22,7 +23,8 @@ std::unique_ptr<nn::Dense> embedder(nn::Layers& make, const std::string& name, i
 }  // namespace
 
 AlignmentEmbedding::AlignmentEmbedding(const AlignmentEmbeddingSizes& s, nn::Layers& make)
-    : dtype_(make.parameters().options().dtype),
+    : ranks_(make.axial_ranks()),
+      dtype_(make.parameters().options().dtype),
       farthest_(s.farthest),
       left_(embedder(make, "input_embedder.linear_tf_z_i", kTargetFeatures, s.pair)),
       right_(embedder(make, "input_embedder.linear_tf_z_j", kTargetFeatures, s.pair)),
@@ -36,14 +38,16 @@ AlignmentEmbedding::AlignmentEmbedding(const AlignmentEmbeddingSizes& s, nn::Lay
 
 at::Tensor AlignmentEmbedding::pairs(const tensor::Batch& batch) const {
   const at::Tensor target = batch.at("target_feat").to(dtype_);
-  const at::Tensor left = left_->forward(target).unsqueeze(2), right = right_->forward(target).unsqueeze(1);
+  const at::Tensor left = ranks_->part(left_->forward(target).unsqueeze(2), 1),
+                   right = right_->forward(target).unsqueeze(1);
   const at::Tensor &index = batch.at("residue_index"), &beta = batch.at("recycled_beta");
-  at::Tensor z = batch.at("recycled_pair").to(dtype_);
+  const nn::Range own = ranks_->own(index.size(1));
+  at::Tensor z = own_recycled_pairs(batch, *ranks_).to(dtype_);
   for_rows(z.size(1), z.size(0) * z.size(2) * z.size(3), [&](int64_t first, int64_t count) {
-    const at::Tensor offsets = index.narrow(1, first, count).unsqueeze(2) - index.unsqueeze(1);
+    const at::Tensor offsets = index.narrow(1, own.first + first, count).unsqueeze(2) - index.unsqueeze(1);
     const at::Tensor near = offsets.clamp(-farthest_, farthest_) + farthest_;
     // Distances below the first limit have no embedding: index -1.
-    const at::Tensor bins = ops::bins_of_squares(ops::squared_distances(beta.narrow(1, first, count), beta),
+    const at::Tensor bins = ops::bins_of_squares(ops::squared_distances(beta.narrow(1, own.first + first, count), beta),
                                                  ops::kRecycledDistances) -
                             1;
     at::Tensor some = z.narrow(1, first, count);
@@ -58,21 +62,25 @@ at::Tensor AlignmentEmbedding::pairs(const tensor::Batch& batch) const {
   return z;
 }
 
-at::Tensor AlignmentEmbedding::rows(const tensor::Batch& batch) const {
-  const at::Tensor m = row_->forward(batch.at("msa_feat").to(dtype_)) +
+at::Tensor AlignmentEmbedding::rows(const tensor::Batch& batch, int64_t further) const {
+  const at::Tensor& features = batch.at("msa_feat");
+  const nn::Range own = first_of(ranks_->own(features.size(1) + further), features.size(1));
+  const at::Tensor m = row_->forward(features.narrow(1, own.first, own.size).to(dtype_)) +
                        target_->forward(batch.at("target_feat").to(dtype_)).unsqueeze(1);
+  if (own.first > 0 || own.size == 0) return m;  // the query is on another rank
   const at::Tensor recycled = single_norm_->forward(batch.at("recycled_single").to(dtype_)).unsqueeze(1);
   return at::cat({m.narrow(1, 0, 1) + recycled, m.narrow(1, 1, m.size(1) - 1)}, 1);
 }
 
 at::Tensor AlignmentEmbedding::extra_rows(const tensor::Batch& batch) const {
   const at::Tensor& letters = batch.at("extra_msa");
-  const at::Tensor features = at::cat({one_hot(letters, kLettersOfRows, dtype_),
-                                       batch.at("extra_has_deletion").to(dtype_).unsqueeze(-1),
-                                       batch.at("extra_deletion_value").to(dtype_).unsqueeze(-1)},
-                                      -1);
-  if (letters.size(1) > 0) return extra_->forward(features);
-  return extra_->forward(at::zeros({letters.size(0), 1, letters.size(2), kLettersOfRows + 2}, features.options()));
+  const at::Tensor features =
+      at::cat({one_hot(letters, kLettersOfRows, dtype_), batch.at("extra_has_deletion").to(dtype_).unsqueeze(-1),
+               batch.at("extra_deletion_value").to(dtype_).unsqueeze(-1)},
+              -1);
+  if (letters.size(1) > 0) return extra_->forward(ranks_->part(features, 1));
+  return extra_->forward(
+      ranks_->part(at::zeros({letters.size(0), 1, letters.size(2), kLettersOfRows + 2}, features.options()), 1));
 }
 
 at::Tensor extra_mask(const tensor::Batch& batch) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/norm.h"
@@ -29,15 +30,17 @@ struct AlignmentEmbeddingSizes {
 class AlignmentEmbedding {
  public:
   AlignmentEmbedding(const AlignmentEmbeddingSizes& sizes, nn::Layers& make);
-  /// Returns z [B, N, N, pair]. Without gradients it is the field recycled_pair, overwritten, unless that field has
+  /// Returns z [B, N, N, pair], of ranks that cut it (nn/axial_ranks.h) this one's rows. Without gradients it is the field recycled_pair, overwritten, unless that field has
   /// another dtype than the model; features of pairs then exist for a few rows at a time.
   at::Tensor pairs(const tensor::Batch& batch) const;
-  /// Returns the rows of the clustered alignment, [B, S, N, alignment].
-  at::Tensor rows(const tensor::Batch& batch) const;
+  /// Returns the rows of the clustered alignment, [B, S, N, alignment], of ranks that cut it with `further` more rows
+  /// this one's.
+  at::Tensor rows(const tensor::Batch& batch, int64_t further) const;
   /// Returns the further rows [B, E, N, extra]. A batch without any gets one row, which extra_mask() hides.
   at::Tensor extra_rows(const tensor::Batch& batch) const;
 
  private:
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   at::ScalarType dtype_;
   int64_t farthest_;
   std::unique_ptr<nn::Dense> left_, right_, target_, row_, offset_, distance_, extra_;

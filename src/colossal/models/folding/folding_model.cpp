@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <string>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -44,25 +44,52 @@ FoldedAtoms folded_atoms(const FoldingHeads& heads, const States& end, const at:
   return atoms;
 }
 
+nn::Range own_rows(const FoldingHeads& heads, const tensor::Batch& batch) {
+  const int64_t rows = batch.at("msa_feat").size(1);
+  return first_of(heads.ranks->own(rows + (heads.has_template_rows ? batch.at("template_aatype").size(1) : 0)), rows);
+}
+
+nn::Range first_of(const nn::Range& own, int64_t count) {
+  const int64_t first = std::min(own.first, count);
+  return {first, std::clamp<int64_t>(count - first, 0, own.size)};
+}
+
+nn::Range after_first_of(const nn::Range& own, int64_t count) {
+  const int64_t first = std::max<int64_t>(own.first - count, 0);
+  return {first, std::clamp<int64_t>(own.first + own.size - count - first, 0, own.size)};
+}
+
+at::Tensor query_row(const at::Tensor& m, const nn::AxialRanks& ranks) {
+  if (ranks.rank() == 0) return m.select(1, 0);
+  return m.narrow(1, 0, 0).sum(1);  // zeros, which depend on m, because all ranks send in backward
+}
+
 Recycled recycled(const FoldingHeads& heads, const States& end, const tensor::Batch& batch) {
   const at::Tensor& types = batch.at("aatype");
-  const at::Tensor single = heads.single >= 0 ? end[static_cast<size_t>(heads.single)]
-                                              : end[static_cast<size_t>(heads.alignment)].select(1, 0);
+  const at::Tensor single =
+      heads.single >= 0 ? end[static_cast<size_t>(heads.single)]
+                        : heads.ranks->total(query_row(end[static_cast<size_t>(heads.alignment)], *heads.ranks));
   return {.single = single.detach(),
           .pair = end[static_cast<size_t>(heads.pair)].detach(),
           .beta = heads.beta(folded_atoms(heads, end, types).positions37, types).detach(),
           .language = heads.language >= 0 ? end[static_cast<size_t>(heads.language)].detach() : at::Tensor()};
 }
 
-tensor::Batch with_recycled(const tensor::Batch& batch, const Recycled& recycled, const ModelShape& shape) {
+at::Tensor own_recycled_pairs(const tensor::Batch& batch, const nn::AxialRanks& ranks) {
+  const at::Tensor& pairs = batch.at("recycled_pair");
+  return pairs.size(1) == pairs.size(2) ? ranks.part(pairs, 1) : pairs;
+}
+
+tensor::Batch with_recycled(const tensor::Batch& batch, const Recycled& recycled, const ModelShape& shape,
+                            const nn::AxialRanks* ranks) {
   const FoldingSizes sizes = folding_of(shape);
   const at::Tensor& mask = batch.at("seq_mask");
-  const int64_t rows = mask.size(0), residues = mask.size(1);
+  const int64_t rows = mask.size(0), residues = mask.size(1), own = ranks ? ranks->own(residues).size : residues;
   const auto or_zeros = [&](const at::Tensor& given, at::IntArrayRef wanted) {
     return field_of(given.defined() ? given : at::zeros(wanted, mask.options()));
   };
   const tensor::Batch told = batch.with("recycled_single", or_zeros(recycled.single, {rows, residues, sizes.single}))
-                                 .with("recycled_pair", or_zeros(recycled.pair, {rows, residues, residues, sizes.pair}))
+                                 .with("recycled_pair", or_zeros(recycled.pair, {rows, own, residues, sizes.pair}))
                                  .with("recycled_beta", or_zeros(recycled.beta, {rows, residues, 3}));
   return recycled.language.defined() ? told.with("language_states", field_of(recycled.language)) : told;
 }

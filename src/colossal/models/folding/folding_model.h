@@ -39,9 +39,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "colossal/models/model.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/ops/geometry/residues.h"
 #include "colossal/ops/geometry/rigid.h"
 #include "colossal/tensor/batch.h"
@@ -49,8 +51,12 @@
 namespace colossal::models {
 
 /// The states in which a folding model ends, and its heads. Functions may be called on ranks of the last stage only,
-/// and get the states after Model::norm. Logits are of the dtype of the model.
+/// and get the states after Model::norm. Ranks may cut pairs and alignments (nn/axial_ranks.h): each then has rows of
+/// both, and all of what belongs to residues. Logits are of the dtype of the model.
 struct FoldingHeads {
+  /// The ranks that cut the representations.
+  std::shared_ptr<const nn::AxialRanks> ranks = std::make_shared<const nn::AxialRanks>();
+  bool has_template_rows = false;  ///< the alignment that ranks cut has T rows of templates after S
   /// Indices of Model::states:
   int pair = 0;        ///< z [B, N, N, pair]
   int single = -1;     ///< s [B, N, single], which is recycled; -1 = the first row of `alignment` is
@@ -77,7 +83,7 @@ struct FoldingHeads {
   std::function<at::Tensor(const at::Tensor& atoms37, const at::Tensor& types)> beta{};
 };
 
-/// What a pass reads of the one before.
+/// What a pass reads of the one before. Of ranks that cut pairs, each has its rows of `pair`.
 struct Recycled {
   at::Tensor single;      ///< [B, N, single]
   at::Tensor pair;        ///< [B, N, N, pair]
@@ -101,12 +107,28 @@ FoldingSizes folding_of(const ModelShape& shape);
 /// Returns the atoms of the last layer of the structure module.
 FoldedAtoms folded_atoms(const FoldingHeads& heads, const States& end, const at::Tensor& types);
 
-/// Returns what the next pass reads, without gradients.
+/// Returns those of the indices `own` that are among the first `count`, and those after them less `count`.
+nn::Range first_of(const nn::Range& own, int64_t count);
+nn::Range after_first_of(const nn::Range& own, int64_t count);
+
+/// Returns the first row of the alignment m [B, own rows, N, c] on the rank that has it, and zeros on others:
+/// [B, N, c].
+at::Tensor query_row(const at::Tensor& m, const nn::AxialRanks& ranks);
+
+/// Returns the rows of the clustered alignment that this rank has.
+nn::Range own_rows(const FoldingHeads& heads, const tensor::Batch& batch);
+
+/// Returns what the next pass reads, without gradients. Ranks that cut an alignment send its first row, N single.
 Recycled recycled(const FoldingHeads& heads, const States& end, const tensor::Batch& batch);
 
 /// Returns the batch with the fields of `recycled`, which are zeros of the dtype of seq_mask if it is empty (the first
 /// pass). The field `language_states` is added if it is defined there, and else left as it is.
-tensor::Batch with_recycled(const tensor::Batch& batch, const Recycled& recycled, const ModelShape& shape);
+/// `ranks`: those that cut the pairs, so that zeros are of this rank's rows; null = none.
+tensor::Batch with_recycled(const tensor::Batch& batch, const Recycled& recycled, const ModelShape& shape,
+                            const nn::AxialRanks* ranks = nullptr);
+
+/// Returns this rank's rows of the field `recycled_pair`, which has them or all.
+at::Tensor own_recycled_pairs(const tensor::Batch& batch, const nn::AxialRanks& ranks);
 
 /// The sizes of a batch.
 struct FoldingBatch {

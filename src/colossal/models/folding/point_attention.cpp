@@ -50,7 +50,7 @@ struct PointAttention::Sides {
 };
 
 PointAttention::PointAttention(const std::string& name, const PointAttentionSizes& sizes, nn::Layers& make)
-    : sizes_(sizes) {
+    : sizes_(sizes), ranks_(make.axial_ranks()) {
   const int64_t h = sizes.heads, both = sizes.query_points + sizes.value_points;
   const auto of_single = [&](const char* part, int64_t out) {
     return make.dense(name + part, sizes.single, out, {.deviation = lecun_deviation(sizes.single)});
@@ -111,16 +111,18 @@ at::Tensor PointAttention::forward(const at::Tensor& s, const PairValues& pairs,
     const at::Tensor z = pairs.values.narrow(1, first, count);
     return pairs.norm ? pairs.norm->forward(z) : z;
   };
-  const int64_t residues = pairs.values.size(1), of_row = std::max<int64_t>(pairs.values.stride(1), 1);
+  const int64_t residues = pairs.values.size(1), begin = ranks_->own(s.size(1)).first,
+                of_row = std::max<int64_t>(pairs.values.stride(1), 1);
   // Without gradients nothing outlives a slice of rows.
   const bool whole = at::GradMode::is_enabled() || tensor::operator_recorder() != nullptr;
   const int64_t at_once = whole ? residues : std::clamp<int64_t>(ops::kSliceElements / of_row, 1, residues);
   std::vector<at::Tensor> slices;
   for (int64_t first = 0; first < residues; first += at_once) {
     const int64_t count = std::min(at_once, residues - first);
-    slices.push_back(attended(all, first, rows_of_pairs(first, count), frames, mask));
+    slices.push_back(attended(all, begin + first, rows_of_pairs(first, count), frames, mask));
   }
-  return out_->forward((slices.size() == 1 ? slices[0] : at::cat(slices, 1)).to(s.scalar_type()));
+  const at::Tensor inputs = slices.size() == 1 ? slices[0] : at::cat(slices, 1);
+  return ranks_->gathered(out_->forward(inputs.to(s.scalar_type())), 1, s.size(1));
 }
 
 }  // namespace colossal::models

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/norm.h"
@@ -28,7 +29,7 @@ struct PointAttentionSizes {
 
 /// The pair representation that a layer reads.
 struct PairValues {
-  at::Tensor values;  ///< [B, N, N, pair]
+  at::Tensor values;  ///< [B, N, N, pair], of the first N this rank's
   /// Norm that is still to be applied to the values; null = none. Without gradients it is applied row by row, so that
   /// no normed copy exists
   nn::Norm* norm = nullptr;
@@ -40,6 +41,8 @@ struct PairValues {
 /// Parameters: `name`.{q,kv,q_points,kv_points,bias,out}, each with weight and bias, and `name`.head_weights [heads].
 ///   Rows of kv: head, then keys, then values. Rows of the points: all x, all y, all z; within each head, then point;
 ///   of kv_points key points, then value points. Inputs of out: values | x | y | z | lengths of value points | pairs.
+/// Ranks:  a rank computes the rows of z that it has (nn/axial_ranks.h) and has all of s and of the frames. It sends
+///   AxialRanks::gathered() of the update, N single.
 /// Memory: with gradients [B, heads, N, N] for scores and weights; without, all by rows of queries, so that a slice of
 ///   the normed pairs exists at a time. No tensor has both pairs and points.
 class PointAttention {
@@ -57,6 +60,7 @@ class PointAttention {
                       const at::Tensor& mask) const;
 
   PointAttentionSizes sizes_;
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   std::unique_ptr<nn::Dense> q_, kv_, q_points_, kv_points_, bias_, out_;
   std::unique_ptr<nn::Vector> head_weights_;
 };

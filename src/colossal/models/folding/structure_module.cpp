@@ -73,20 +73,25 @@ StructureModule::StructureModule(const std::string& name, const StructureSizes& 
   }
   for (int64_t i = 0; i < sizes.layers; ++i)
     for (const char* place : {".points", ".transition"})
-      dropouts_.push_back(
-          make.dropout(name + ".layers." + std::to_string(i) + place + ".dropout", single, sizes.dropout));
+      dropouts_.emplace_back(make, name + ".layers." + std::to_string(i) + place + ".dropout", sizes.dropout,
+                             nn::AttendedAxis::First);
+}
+
+/// Returns s [B, N, single], which every rank has whole, with dropout.
+at::Tensor StructureModule::dropped(const at::Tensor& s, size_t place, const nn::ForwardContext& step) const {
+  return dropouts_[place].forward(s.unsqueeze(1), step, s.size(1)).squeeze(1);
 }
 
 /// Returns s after point attention and transition.
 at::Tensor StructureModule::updated(const at::Tensor& s, const PairValues& pairs, const ops::Rigid& frames,
                                     const at::Tensor& mask, size_t layer, const nn::ForwardContext& step) const {
   const at::Tensor attended = s + points_.forward(s, pairs, frames, mask);
-  at::Tensor x = norm_points_->forward(dropouts_[2 * layer]->forward(attended, step));
+  at::Tensor x = norm_points_->forward(dropped(attended, 2 * layer, step));
   for (size_t i = 0; i < transitions_.size(); i += 3) {
     const at::Tensor up = rectified_values(transitions_[i]->forward(x));
     x = x + transitions_[i + 2]->forward(rectified_values(transitions_[i + 1]->forward(up)));
   }
-  return norm_transition_->forward(dropouts_[2 * layer + 1]->forward(x, step));
+  return norm_transition_->forward(dropped(x, 2 * layer + 1, step));
 }
 
 std::vector<StructureLayer> StructureModule::forward(const at::Tensor& s, const at::Tensor& z, const at::Tensor& mask,

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "colossal/models/folding/point_attention.h"
-#include "colossal/nn/dropout.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/shared_dropout.h"
 #include "colossal/ops/geometry/rigid.h"
 
 namespace colossal::models {
@@ -60,11 +60,12 @@ class AngleNetwork {
 /// Parameters: `name`.norm_s, `name`.norm_z, `name`.in, `name`.points (PointAttention), `name`.norm_points,
 ///   `name`.transition.N.{0,1,2}, `name`.norm_transition, `name`.update, `name`.angles (AngleNetwork).
 /// Numbers:  frames, points and angles are in fp32 at least, s and z in the dtype of the model.
+/// Ranks:    every rank computes all residues, but point attention, which sends what PointAttention says.
 /// Memory:   with gradients a normed copy of z; without, z is normed by rows in each layer.
 class StructureModule {
  public:
   StructureModule(const std::string& name, const StructureSizes& sizes, nn::Layers& make);
-  /// Returns the results of each layer for s [B, N, single] and z [B, N, N, pair]; mask [B, N]: 0 = padding, which no
+  /// Returns the results of each layer for s [B, N, single] and z [B, N, N, pair], of the first N this rank's; mask [B, N]: 0 = padding, which no
   /// residue attends to.
   std::vector<StructureLayer> forward(const at::Tensor& s, const at::Tensor& z, const at::Tensor& mask,
                                       const nn::ForwardContext& step) const;
@@ -81,7 +82,8 @@ class StructureModule {
   PointAttention points_;
   std::vector<std::unique_ptr<nn::Dense>> transitions_;  // three of each transition
   AngleNetwork angles_;
-  std::vector<std::unique_ptr<nn::Dropout>> dropouts_;  // two of each layer: masks differ between layers
+  at::Tensor dropped(const at::Tensor& s, size_t place, const nn::ForwardContext& step) const;
+  std::vector<nn::SharedDropout> dropouts_;  // two of each layer: masks differ between layers
 };
 
 /// Returns angles [..., 2] of length 1.

@@ -46,7 +46,8 @@ nn::TriangleOptions template_triangle(const TemplateSizes& sizes, ops::Triangle 
 }  // namespace
 
 TemplateEmbedding::TemplateEmbedding(const TemplateSizes& s, nn::Layers& make)
-    : dtype_(make.parameters().options().dtype),
+    : ranks_(make.axial_ranks()),
+      dtype_(make.parameters().options().dtype),
       pair_(rectified_layer(make, "template_embedder.template_pair_embedder.linear", kPairFeatures, s.features)),
       angle_1_(
           rectified_layer(make, "template_embedder.template_single_embedder.linear_1", kAngleFeatures, s.alignment)),
@@ -59,7 +60,9 @@ at::Tensor TemplateEmbedding::pairs(const tensor::Batch& batch) const {
   const at::Tensor backbone = have_atoms(batch.at("template_all_atom_masks"), {kN, kCa, kC});
   const int64_t rows = beta.size(0), templates = beta.size(1), n = beta.size(2);
   std::vector<at::Tensor> runs;
-  for_rows(n, rows * templates * n * kPairFeatures, [&](int64_t first, int64_t count) {
+  const nn::Range own = ranks_->own(n);
+  for_rows(own.size, rows * templates * n * kPairFeatures, [&](int64_t run, int64_t count) {
+    const int64_t first = own.first + run;
     const auto both = [&](const at::Tensor& mask) {
       return (mask.narrow(2, first, count).unsqueeze(-1) * mask.unsqueeze(2)).to(dtype_).unsqueeze(-1);
     };
@@ -169,9 +172,9 @@ at::Tensor TemplateAttention::attended(const at::Tensor& z, const at::Tensor& pa
 
 at::Tensor TemplateAttention::joined(at::Tensor z, const at::Tensor& pairs, const at::Tensor& mask) const {
   copy_kept_inputs({&z});
-  const int64_t templates = pairs.size(1), n = z.size(1);
+  const int64_t templates = pairs.size(1), n = z.size(2);
   if (templates == 0) return z;
-  for_rows(n, z.size(0) * templates * n * heads_.heads * heads_.width, [&](int64_t first, int64_t count) {
+  for_rows(z.size(1), z.size(0) * templates * n * heads_.heads * heads_.width, [&](int64_t first, int64_t count) {
     at::Tensor some = z.narrow(1, first, count);
     const at::Tensor update = attended(some, pairs.narrow(2, first, count), mask);
     if (at::GradMode::is_enabled())

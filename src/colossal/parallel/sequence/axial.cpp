@@ -116,6 +116,7 @@ class GroupAxialRanks final : public nn::AxialRanks {
   at::Tensor summed_part(const at::Tensor& partial, int64_t dim) const override {
     return comm::scattered_parts(partial, dim, nn::near_even_cut(partial.size(dim), size()).lengths, ranks_);
   }
+  at::Tensor total(const at::Tensor& partial) const override { return comm::reduce_from(partial, ranks_); }
   at::Tensor switched(const at::Tensor& x, const nn::Axis& from, const nn::Axis& to) const override {
     return switched_split(x, from, to, ranks_);
   }

@@ -100,8 +100,14 @@ class TermsOfEnd {
     const FoldingWeights weights = weights_for(loss.weights, heads_);
     const at::Tensor clamped = backbone_losses(like_, truth_, kClamp);
     FoldingTerms terms{.fape = clamped.detach().select(1, -1), .lddt_ca = lddt().chains};
+    // Terms of residues are the same on all ranks that cut the pairs, so each of them adds its share; the others are
+    // sums over the rows of the rank.
     at::Tensor sum = at::zeros_like(terms.fape);
+    const double share = 1 / static_cast<double>(heads_.ranks->size());
     const auto add = [&](double weight, const auto& term) {
+      if (weight > 0) sum = sum + weight * share * term();
+    };
+    const auto add_rows = [&](double weight, const auto& term) {
       if (weight > 0) sum = sum + weight * term();
     };
     add(weights.fape, [&] {
@@ -111,18 +117,20 @@ class TermsOfEnd {
     });
     add(weights.side_chains, [&] { return side_chains(); });
     add(weights.chi, [&] { return chi_term(state_of(end_, heads_.angles), truth_, tables_); });
-    add(weights.distogram, [&] { return distogram(); });
-    add(weights.masked_msa, [&] { return letters(); });
+    add_rows(weights.distogram, [&] { return distogram(); });
+    add_rows(weights.masked_msa, [&] { return letters(); });
     add(weights.plddt, [&] { return confidence() * truth_.is_resolved_enough; });
-    add(weights.pae, [&] { return errors() * truth_.is_resolved_enough; });
+    add_rows(weights.pae, [&] { return errors() * truth_.is_resolved_enough; });
     add(weights.resolved, [&] { return resolved() * truth_.is_resolved_enough; });
     add(weights.violation, [&] { return violation(); });
-    terms.losses = sum * truth_.residues.sum(1).sqrt();
+    terms.losses = heads_.ranks->total(sum) * truth_.residues.sum(1).sqrt();
     return terms;
   }
 
  private:
   static constexpr double kClamp = 10;
+
+  int64_t first_pair_row() const { return heads_.ranks->own(truth_.types.size(1)).first; }
 
   const models::FoldedAtoms& atoms() {
     if (!atoms_.positions14.defined()) atoms_ = models::folded_atoms(heads_, end_, truth_.types);
@@ -143,13 +151,15 @@ class TermsOfEnd {
   at::Tensor distogram() const {
     const at::Tensor& z = state_of(end_, heads_.pair);
     const ops::MaskedPoints points = ops::side_chain_points(truth_.atoms37, truth_.mask37, truth_.types, tables_);
-    return distogram_losses(wide(heads_.distogram(z, z.transpose(1, 2))), points.positions, points.mask);
+    return distogram_losses(wide(heads_.distogram(z, heads_.ranks->mirrored(z))), points.positions, points.mask,
+                            first_pair_row());
   }
 
   at::Tensor letters() const {
     const at::Tensor& m = state_of(end_, heads_.alignment);
     const at::Tensor chosen = as_numbers(batch_, "bert_mask", like_) * truth_.residues.unsqueeze(1);
-    return masked_msa_losses(wide(heads_.letters(m)), batch_.at("true_msa").to(like_.device()), chosen);
+    return masked_msa_losses(wide(heads_.letters(m)), batch_.at("true_msa").to(like_.device()), chosen,
+                             models::own_rows(heads_, batch_).first);
   }
 
   at::Tensor confidence() const {
@@ -162,7 +172,7 @@ class TermsOfEnd {
     const at::Tensor last = like_.select(1, -1);
     const ops::QuaternionFrames frames{last.narrow(-1, 0, 4), last.narrow(-1, 4, 3)};
     return pae_losses(wide(heads_.errors(state_of(end_, heads_.pair))), frames.rigid(), truth_.backbones,
-                      truth_.backbone_mask);
+                      truth_.backbone_mask, first_pair_row());
   }
 
   at::Tensor resolved() const {

@@ -29,9 +29,14 @@ at::Tensor label_losses(const at::Tensor& logits, const at::Tensor& labels) {
   return -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1);
 }
 
-/// Returns the mean of half of the values over half of the count, to which `tiny` is added.
-at::Tensor mean_of_halves(const at::Tensor& values, const at::Tensor& counted, double tiny) {
-  return .5 * sum_of_chains(values * counted) / (.5 * sum_of_chains(counted) + tiny);
+/// Returns rows [first, first + R) of x [B, N, ...], those of the logits.
+at::Tensor rows_of(const at::Tensor& x, const at::Tensor& logits, int64_t first) {
+  return x.narrow(1, first, logits.size(1));
+}
+
+/// Returns half of the values of rows from `first` on, over half of the count of all rows, to which `tiny` is added.
+at::Tensor mean_of_halves(const at::Tensor& values, const at::Tensor& counted, double tiny, int64_t first) {
+  return .5 * sum_of_chains(values * rows_of(counted, values, first)) / (.5 * sum_of_chains(counted) + tiny);
 }
 
 }  // namespace
@@ -57,14 +62,17 @@ at::Tensor well_resolved(const at::Tensor& resolution) {
   return (resolution >= .1).to(resolution.scalar_type()) * (resolution <= 3.).to(resolution.scalar_type());
 }
 
-at::Tensor distogram_losses(const at::Tensor& logits, const at::Tensor& true_points, const at::Tensor& mask) {
+at::Tensor distogram_losses(const at::Tensor& logits, const at::Tensor& true_points, const at::Tensor& mask,
+                            int64_t first) {
   const at::Tensor pairs = pairs_of_mask(mask);
-  const at::Tensor losses = label_losses(logits, ops::distance_bins(true_points, ops::kDistogramLimits));
-  return sum_of_chains(losses * pairs) / (sum_of_chains(pairs) + 1e-6);
+  const at::Tensor bins = ops::distance_bins(true_points, ops::kDistogramLimits);
+  const at::Tensor losses = label_losses(logits, rows_of(bins, logits, first));
+  return sum_of_chains(losses * rows_of(pairs, logits, first)) / (sum_of_chains(pairs) + 1e-6);
 }
 
-at::Tensor masked_msa_losses(const at::Tensor& logits, const at::Tensor& letters, const at::Tensor& chosen) {
-  return mean_of_halves(label_losses(logits, letters), chosen, 1e-8);
+at::Tensor masked_msa_losses(const at::Tensor& logits, const at::Tensor& letters, const at::Tensor& chosen,
+                             int64_t first) {
+  return mean_of_halves(label_losses(logits, rows_of(letters, logits, first)), chosen, 1e-8, first);
 }
 
 at::Tensor plddt_losses(const at::Tensor& logits, const at::Tensor& lddt, const at::Tensor& mask) {
@@ -74,14 +82,14 @@ at::Tensor plddt_losses(const at::Tensor& logits, const at::Tensor& lddt, const 
 }
 
 at::Tensor pae_losses(const at::Tensor& logits, const ops::Rigid& frames, const ops::Rigid& true_frames,
-                      const at::Tensor& mask) {
+                      const at::Tensor& mask, int64_t first) {
   at::Tensor bins;
   {
     const at::NoGradGuard no_grad;
     const auto seen = [](const ops::Rigid& f) { return f.unsqueeze(-1).apply_inverse(f.translation.unsqueeze(-3)); };
     bins = ops::bins_of_squares(ops::squared_norm(seen(frames) - seen(true_frames)), ops::kErrorLimits);
   }
-  return mean_of_halves(label_losses(logits, bins), pairs_of_mask(mask), 1e-8);
+  return mean_of_halves(label_losses(logits, rows_of(bins, logits, first)), pairs_of_mask(mask), 1e-8, first);
 }
 
 at::Tensor resolved_losses(const at::Tensor& logits, const at::Tensor& resolved, const at::Tensor& exists) {

@@ -30,20 +30,25 @@ Lddt lddt_of(const at::Tensor& points, const at::Tensor& true_points, const at::
 /// Angstrom. Unknown resolutions are 0.
 at::Tensor well_resolved(const at::Tensor& resolution);
 
-/// Cross entropy of the bins of pair distances. logits [B, N, N, 64]; points [B, N, 3] are true CB, CA of glycines.
-at::Tensor distogram_losses(const at::Tensor& logits, const at::Tensor& true_points, const at::Tensor& mask);
+// Losses of representations that ranks cut get the logits of some rows, from `first` on, and whole labels and masks.
+// They divide by the count of all rows, so that the sum over ranks is the loss.
 
-/// Cross entropy of masked letters. logits [B, S, N, 23], letters [B, S, N] int64, chosen [B, S, N]: 1 = the letter was
+/// Cross entropy of the bins of pair distances. logits [B, R, N, 64]; points [B, N, 3] are true CB, CA of glycines.
+at::Tensor distogram_losses(const at::Tensor& logits, const at::Tensor& true_points, const at::Tensor& mask,
+                            int64_t first = 0);
+
+/// Cross entropy of masked letters. logits [B, R, N, 23], letters [B, S, N] int64, chosen [B, S, N]: 1 = the letter was
 /// masked. 0 if no letter was.
-at::Tensor masked_msa_losses(const at::Tensor& logits, const at::Tensor& letters, const at::Tensor& chosen);
+at::Tensor masked_msa_losses(const at::Tensor& logits, const at::Tensor& letters, const at::Tensor& chosen,
+                             int64_t first = 0);
 
 /// Cross entropy of the bins of LDDT. logits [B, N, bins], lddt [B, N] as Lddt::residues.
 at::Tensor plddt_losses(const at::Tensor& logits, const at::Tensor& lddt, const at::Tensor& mask);
 
 /// Cross entropy of the bins of |T_i^-1 x_j - T*_i^-1 x*_j|, whose points are the origins of the frames [B, N].
-/// logits [B, N, N, 64]. The gradient is of logits alone.
+/// logits [B, R, N, 64]. The gradient is of logits alone.
 at::Tensor pae_losses(const at::Tensor& logits, const ops::Rigid& frames, const ops::Rigid& true_frames,
-                      const at::Tensor& mask);
+                      const at::Tensor& mask, int64_t first = 0);
 
 /// Cross entropy of which atoms are resolved. logits [B, N, 37], resolved [B, N, 37] and exists [B, N, 37]: 1 = the
 /// type has the atom.
