@@ -31,6 +31,12 @@ PlacedTokens Tokenizer::encode_placed(std::string_view text) const {
   return placed;
 }
 
+std::vector<int64_t> Tokenizer::encode_document(std::string_view text) const {
+  std::vector<int64_t> ids = encode(text);
+  if (end_id() >= 0) ids.push_back(end_id());
+  return ids;
+}
+
 Encoding Tokenizer::encode_whole(std::string_view text) const {
   Encoding whole{encode(text), {}};
   whole.types.assign(whole.ids.size(), 0);

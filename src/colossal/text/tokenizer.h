@@ -60,12 +60,15 @@ class Tokenizer {
   /// stands for no byte of `text`, such as the space that SentencePiece puts before it, begins where the next one does.
   /// A tokenizer that does not override it must have pieces that join to the text, as tokens of bytes do.
   virtual PlacedTokens encode_placed(std::string_view text) const;
+  /// Returns the ids that a text has as a document of training data: encode(text) and the end token, if there is one. A
+  /// tokenizer of a model that reads whole texts with a begin token puts it before them (ESM-2).
+  virtual std::vector<int64_t> encode_document(std::string_view text) const;
 };
 
 /// Creates the tokenizer that `name` describes. `name` is one of:
 /// - "bytes": the byte tokenizer, which needs no file.
 /// - A folder. The first of these that it contains is read: tokenizer.json; tokenizer.model or spiece.model
-/// (SentencePiece); vocab.json with merges.txt; vocab.txt (BERT).
+/// (SentencePiece); vocab.json with merges.txt; vocab.txt (BERT, ESM-2).
 /// - A file of one of these kinds, a file of tiktoken ranks, or a GGUF file.
 ///
 /// Errors: any other name, or a file that cannot be read.

@@ -19,9 +19,7 @@ std::vector<int64_t> tokens_of(const Record& record, const std::vector<std::stri
   const nlohmann::json object = parse_json_line(record.line, *record.path, record.number);
   const std::string text = text_of_columns(object, columns, *record.path, record.number);
   try {
-    std::vector<int64_t> tokens = tokenizer.encode(text);
-    if (tokenizer.end_id() >= 0) tokens.push_back(tokenizer.end_id());
-    return tokens;
+    return tokenizer.encode_document(text);
   } catch (const Error& error) {
     throw Error("data", concat(record.place(), ": ", error.message()));
   }

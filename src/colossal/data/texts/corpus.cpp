@@ -160,7 +160,9 @@ void Corpus::add_text(const std::string& path, const std::string& name, std::str
     stored = std::make_shared<const StoredTokens>(StoredTokens::of_text(path, std::move(text)));
   } else {
     std::string bytes;
-    for (const int64_t id : tokenizer.encode(text)) {
+    std::vector<int64_t> ids = tokenizer.encode_document(text);
+    if (tokenizer.end_id() >= 0) ids.pop_back();  // the end is not stored
+    for (const int64_t id : ids) {
       const auto token = static_cast<uint32_t>(id);
       bytes.append(reinterpret_cast<const char*>(&token), sizeof token);
     }

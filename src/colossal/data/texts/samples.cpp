@@ -78,7 +78,7 @@ void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_i
   std::fill(labels, labels + length, kIgnored);
   std::vector<int64_t> places;
   for (int64_t i = 0; i < length; ++i)
-    if (tokens[i] != end_id) places.push_back(i);
+    if (tokens[i] != end_id && tokens[i] != masking.begin_id) places.push_back(i);
   const auto all = static_cast<int64_t>(places.size());
   const int64_t wanted = std::min(all, std::max<int64_t>(1, std::llround(masking.share * static_cast<double>(all))));
   for (int64_t k = 0; k < wanted; ++k) {  // the first `wanted` steps of a shuffle draw the places

@@ -53,6 +53,7 @@ struct Masking {
   double random = 0.1, kept = 0.1;  ///< fractions of these that a random token replaces, and that are not replaced
   int64_t mask_id = -1;             ///< id that replaces the others; must be set (at least 0)
   int64_t vocabulary = 0;           ///< random tokens are drawn from the ids below it; must be set (above 0)
+  int64_t begin_id = -1;            ///< id of a begin token, which has no label and does not count; -1 = none
 };
 
 /// Hides tokens of row `row`, which fill_text_row() filled, and sets its labels, as MaskedSamples describes.

@@ -19,7 +19,8 @@ data::Masking masking_of(const MaskedTokenKeys& keys, const text::Tokenizer& tok
           .random = keys.masked_random,
           .kept = keys.masked_kept,
           .mask_id = mask < 0 ? words : mask,
-          .vocabulary = words};
+          .vocabulary = words,
+          .begin_id = tokenizer.begin_id()};
 }
 
 /// The objective of a language model. Labels [B, S]: the next token at each position.

@@ -12,6 +12,7 @@
 #include "colossal/text/tokenizers/decoder.h"
 #include "colossal/text/tokenizers/json_model.h"
 #include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/tokenizers/letters.h"
 #include "colossal/text/tokenizers/normalizer.h"
 #include "colossal/text/tokenizers/post_processor.h"
 #include "colossal/text/tokenizers/pre_tokenizer.h"
@@ -296,6 +297,8 @@ std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path, 
   const fs::path file = source_of(path);
   try {
     const json config = read_tokenizer_config(file.parent_path().string());
+    if (file.extension() == ".txt" && is_letter_vocabulary(file.string(), config))
+      return read_letter_vocabulary(file.string(), config);
     json tokenizer = file.filename() == "vocab.json" ? from_vocabulary_and_merges(file.parent_path().string(), config)
                      : file.extension() == ".txt"    ? from_vocabulary_text(file.string(), config)
                                                      : read_tokenizer_json(file.string(), config);

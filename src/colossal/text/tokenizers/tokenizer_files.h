@@ -34,6 +34,8 @@ TokenizerFiles files_of_bytes();
 /// Reads a tokenizer of Hugging Face. `path` is a tokenizer.json, BERT's vocab.txt, or a folder. In a folder the first
 /// of these is read: tokenizer.json; vocab.json with merges.txt; vocab.txt.
 ///
+/// A vocab.txt of letters (letters.h) makes a LetterTokenizer. Of the others:
+///
 /// Supported: the types that Normalizer, PreTokenizer, parse_model, PostProcessor, Decoder and AddedToken list.
 ///            Truncation and padding are ignored, because the code that makes batches does them.
 /// Prompts:   encode_prompt() adds the post-processor's special tokens before a text. It omits those after the text,
