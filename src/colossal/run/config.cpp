@@ -35,8 +35,9 @@ void RunConfig::fields(Fields& f) {
 
 void DataConfig::common_fields(Fields& f) {
   f.text("path", path,
-         "training data. Text models: text file, folder of text files, token file (.bin), JSON lines or Parquet "
-         "(.jsonl, .jsonl.gz, .jsonl.zst, .parquet, or a folder of them) or `builtin` = 5.5 MB of the project's "
+         "training data. Text models: text file, folder of text files, token file (.bin), JSON lines, Parquet "
+         "or FASTA (.jsonl, .jsonl.gz, .jsonl.zst, .parquet, .fasta, .fasta.gz, or a folder of them) or `builtin` = "
+         "5.5 MB of the project's "
          "sources. Image models: folder with a subfolder of images per class, folder with CIFAR-10's binary files, or "
          "`builtin-shapes` or `builtin-shapes:N` = 10,000 or N drawn shapes an epoch. "
          "Text classifiers: file with one `label<tab>text` per line, JSON lines or Parquet");

@@ -8,6 +8,7 @@
 #include "colossal/base/file_name.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/data/streams/record_lines.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/data/visible_files.h"
 #include "colossal/text/unicode.h"
@@ -29,7 +30,10 @@ bool is_json_lines(std::string_view path) {
 
 bool is_parquet(std::string_view path) { return has_ending(path, ".parquet"); }
 
-bool is_record_file(std::string_view path) { return is_json_lines(path) || is_parquet(path); }
+bool is_record_file(std::string_view path) {
+  const auto formats = record_formats();
+  return std::any_of(formats.begin(), formats.end(), [&](const RecordFormat& format) { return format.has(path); });
+}
 
 std::vector<std::string> record_files(const std::string& path, LeftOut* left_out) {
   std::error_code failed;
@@ -39,8 +43,8 @@ std::vector<std::string> record_files(const std::string& path, LeftOut* left_out
     return {path};
   }
   const std::vector<std::string> files = visible_files(path, is_record_file, left_out);
-  require(!files.empty(), "data", "no files of JSON lines (.jsonl, .jsonl.gz, .jsonl.zst, .ndjson) and no .parquet in ",
-          path);
+  require(!files.empty(), "data",
+          "no files of JSON lines (.jsonl, .jsonl.gz, .jsonl.zst, .ndjson), no .parquet and no .fasta in ", path);
   return files;
 }
 

@@ -16,7 +16,7 @@ bool is_json_lines(std::string_view path);
 /// Returns true if the name of a file ends in .parquet, in upper or lower case.
 bool is_parquet(std::string_view path);
 
-/// Returns true if is_json_lines() or is_parquet() is true.
+/// Returns true if the name of a file ends as one of record_formats() does.
 bool is_record_file(std::string_view path);
 
 /// Returns the files that a path names. A file names itself. A folder names all record files in it and in its folders,

@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/data/parquet/rows.h"
+#include "colossal/data/streams/fasta_records.h"
 #include "colossal/data/streams/json_lines.h"
 
 namespace colossal::data {
@@ -12,12 +13,32 @@ namespace {
 
 constexpr int64_t kLinePiece = 1 << 16;
 
+using Columns = std::vector<std::string>;
+
+std::unique_ptr<RecordLines> open_lines(const std::string& path, int64_t longest, LinePosition start, const Columns&) {
+  return std::make_unique<LineReader>(path, longest, start);
+}
+
+std::unique_ptr<RecordLines> open_parquet(const std::string& path, int64_t longest, LinePosition start,
+                                          const Columns& columns) {
+  return std::make_unique<ParquetRows>(path, longest, start, columns);
+}
+
+std::unique_ptr<RecordLines> open_fasta(const std::string& path, int64_t longest, LinePosition start, const Columns&) {
+  return std::make_unique<FastaRecords>(path, longest, start);
+}
+
+constexpr RecordFormat kFormats[] = {{is_json_lines, open_lines}, {is_parquet, open_parquet}, {is_fasta, open_fasta}};
+
 }  // namespace
+
+std::span<const RecordFormat> record_formats() { return kFormats; }
 
 std::unique_ptr<RecordLines> RecordLines::open(const std::string& path, int64_t longest, LinePosition start,
                                                const std::vector<std::string>& columns) {
-  if (is_parquet(path)) return std::make_unique<ParquetRows>(path, longest, start, columns);
-  return std::make_unique<LineReader>(path, longest, start);
+  for (const RecordFormat& format : record_formats())
+    if (format.has(path)) return format.open(path, longest, start, columns);
+  return open_lines(path, longest, start, columns);
 }
 
 LineReader::LineReader(const std::string& path, int64_t longest, LinePosition start)

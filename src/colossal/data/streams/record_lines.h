@@ -3,7 +3,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "colossal/data/streams/unpacked_file.h"
@@ -21,9 +23,9 @@ struct LinePosition {
 /// Thread safety: one thread calls the members.
 class RecordLines {
  public:
-  /// Opens a .parquet file as rows of these columns (ParquetRows), and any other file as lines (LineReader). Empty
-  /// `columns` = all. `longest` is the maximum number of bytes of a line, and `start` the first line to read.
-  /// Errors: the same as these two classes.
+  /// Opens a file in the format that its name ends in (record_formats()), and any other file as lines (LineReader).
+  /// Empty `columns` = all. `longest` is the maximum number of bytes of a line, and `start` the first line to read.
+  /// Errors: the same as the class of the format.
   static std::unique_ptr<RecordLines> open(const std::string& path, int64_t longest, LinePosition start,
                                            const std::vector<std::string>& columns);
   virtual ~RecordLines() = default;
@@ -35,7 +37,19 @@ class RecordLines {
   virtual bool is_cut() const = 0;
   /// Returns the position of the line that the next call of next() reads.
   virtual LinePosition position() const = 0;
+  /// Returns why the last record cannot be used, with file and line; empty = it can. `line` is empty then.
+  virtual std::string fault() const { return ""; }
 };
+
+/// A format of files of records.
+struct RecordFormat {
+  bool (*has)(std::string_view path);  ///< returns true if the name of a file ends as those of the format
+  std::unique_ptr<RecordLines> (*open)(const std::string& path, int64_t longest, LinePosition start,
+                                       const std::vector<std::string>& columns);
+};
+
+/// Returns the formats: JSON lines, Parquet and FASTA.
+std::span<const RecordFormat> record_formats();
 
 /// A reader of lines. Only LF ends a line, and it is no part of the line. The last line may have no LF.
 ///

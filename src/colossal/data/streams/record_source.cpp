@@ -92,6 +92,8 @@ bool RecordSource::read_line(Record& record) {
       if (reader_->is_cut())
         fault(concat(record.place(), ": a line must have at most ", options_.max_line_bytes,
                      " bytes; raise data.max_line_bytes"));
+      else if (const std::string why = reader_->fault(); !why.empty())
+        fault(why);
       else if (!is_blank(record.line) && is_wanted(record, file))
         return true;
     }

@@ -1,4 +1,4 @@
-// The records of one source of a data stream: files of JSON lines or Parquet, read from the disk in every epoch.
+// The records of one source of a data stream: files of JSON lines, Parquet or FASTA, read from the disk in every epoch.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -55,7 +55,7 @@ struct RecordOptions {
   OnError on_error = OnError::Refuse;
 };
 
-/// One line of a file, or one row of a Parquet file as a JSON object.
+/// One line of a file, or one row of a Parquet file or record of a FASTA file as a JSON object.
 struct Record {
   std::string line;
   std::shared_ptr<const std::string> path;

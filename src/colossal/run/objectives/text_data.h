@@ -22,7 +22,7 @@ data::OnError on_error_of(const DataConfig& config);
 /// What keys need that are for records, for messages.
 inline constexpr char kRecords[] = "JSON lines or Parquet in data.path";
 
-/// Returns true if data.path holds records: JSON lines or Parquet.
+/// Returns true if data.path holds records: JSON lines, Parquet or FASTA.
 bool reads_records(const DataConfig& config);
 
 /// Refuses keys that others leave without effect.
