@@ -127,6 +127,9 @@ TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_bert("class")));
 }
 
+// Each rank knows the share of masked tokens, whichever of them it has.
+TEST_P(ModeModelParity, Esm2EqualsSingleProcess) { both(make_short(tiny_esm2())); }
+
 // Latent attention with and without a latent of queries, and heads that are padded.
 TEST_P(ModeModelParity, DeepseekEqualsSingleProcess) {
   both(make_short(tiny_deepseek()));
@@ -227,10 +230,12 @@ TEST_P(SequenceModelParity, FamiliesOfGptEqualSingleProcess) {
 }
 TEST_P(SequenceModelParity, LlamaEqualsSingleProcess) { both(make_text(tiny_llama())); }
 TEST_P(SequenceModelParity, DeepseekEqualsSingleProcess) { both(make_text(tiny_deepseek())); }
-TEST_P(SequenceModelParity, BertEqualsSingleProcess) {
-  ParityCase c = make_text(tiny_bert());
-  c.steps = 3;
-  both(c);
+TEST_P(SequenceModelParity, EncodersEqualSingleProcess) {
+  for (const models::ModelShape& shape : {tiny_bert(), tiny_esm2()}) {
+    ParityCase c = make_text(shape);
+    c.steps = 3;
+    both(c);
+  }
 }
 
 TEST_P(SequenceModelParity, SizesThatDoNotDivideAndMicroBatchesEqualSingleProcess) {

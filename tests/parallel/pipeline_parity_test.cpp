@@ -87,7 +87,7 @@ TEST_P(PipelineEnds, EqualsSingleProcessForOtherModels) {
   models::ModelShape untied = tiny_bert();
   untied.tied = false;
   for (const models::ModelShape& shape :
-       {tiny_vit(), tiny_bert(), untied, tiny_bert("class"), tiny_mixed(), tiny_projected()}) {
+       {tiny_vit(), tiny_bert(), untied, tiny_bert("class"), tiny_esm2(), tiny_mixed(), tiny_projected()}) {
     ParityCase c = make(shape);
     c.steps = 3;
     EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name << ", tied " << shape.tied;

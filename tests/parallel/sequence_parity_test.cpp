@@ -124,7 +124,10 @@ TEST(SequenceParallelism, EqualsSingleProcessUnderEverySchedule) {
   }
 }
 
-TEST_P(SequenceParity, EqualsSingleProcessForMaskedTokens) { both(make(tiny_bert(), 2, 7)); }
+TEST_P(SequenceParity, EqualsSingleProcessForMaskedTokens) {
+  both(make(tiny_bert(), 2, 7));
+  both(make(tiny_esm2(), 2, 7));
+}
 
 // One rank has the token that the head reads. Images have four patches and the class token, on two ranks and on four.
 TEST_P(SequenceParity, EqualsSingleProcessForClassifiers) {

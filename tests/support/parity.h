@@ -65,6 +65,8 @@ models::ModelShape tiny_open_sora(int64_t words = 5);
 /// An STDiT3 for clips of 3 frames of 3 x 5 cells, whose last patches are padded.
 models::ModelShape tiny_stdit();
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");
+/// An ESM-2 of so few tokens that most rows have mask tokens.
+models::ModelShape tiny_esm2();
 
 /// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.
 models::ModelShape tiny_biased();

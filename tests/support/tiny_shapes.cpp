@@ -5,6 +5,7 @@
 #include "colossal/models/families/bert.h"
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/dit.h"
+#include "colossal/models/families/esm2.h"
 #include "colossal/models/families/mmdit.h"
 #include "colossal/models/families/stdit.h"
 #include "colossal/models/families/t5.h"
@@ -307,6 +308,19 @@ models::ModelShape tiny_bert(const std::string& objective) {
           .norm_epsilon = 1e-12,
           .tied = objective == "masked-token",
           .own = models::BertSizes{.objective = objective, .classes = 5}};
+}
+
+models::ModelShape tiny_esm2() {
+  return {.architecture = models::built_in().at("esm2"),
+          .vocabulary = 9,
+          .hidden = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .head_dim = 6,
+          .ffn = 50,
+          .positions = 16,
+          .own = models::Esm2Sizes{}};
 }
 
 models::ModelShape tiny_biased() {
