@@ -131,6 +131,11 @@ bool has_strided_name(const std::string& file) {
   return endings.contains(fs::path(file).extension().string());
 }
 
+bool is_strided_file(const std::string& path) {
+  std::error_code none;
+  return has_strided_name(path) && fs::is_regular_file(path, none);
+}
+
 std::unique_ptr<WeightSource> open_strided_weights(const std::string& file) {
   std::vector<std::unique_ptr<formats::TensorFile>> files;
   if (file.ends_with(".npz"))

@@ -39,6 +39,9 @@ class StridedWeights final : public WeightSource {
 /// Returns true for the name of a file that open_strided_weights() opens: .bin, .ckpt, .npz, .pt or .pth at its end.
 bool has_strided_name(const std::string& file);
 
+/// Returns true for a file with such a name.
+bool is_strided_file(const std::string& path);
+
 /// Opens a file of numpy.savez, which ends in .npz, or else one of torch.save (formats::TorchFile, which says where
 /// weights may be in it). No code of a file is run. Errors: those of formats::NpzFile or formats::TorchFile.
 std::unique_ptr<WeightSource> open_strided_weights(const std::string& file);

@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/model_path.h"
+#include "colossal/checkpoint/folding/weights.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
 #include "colossal/checkpoint/ldm/file.h"
@@ -94,7 +95,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (formats::is_gguf(path)) return std::make_unique<GgufWeights>(path);
   if (const std::optional<LdmPart> part = ldm_part(path)) return std::make_unique<LdmWeights>(part->file, part->part);
   std::error_code none;
-  if (has_strided_name(path) && std::filesystem::is_regular_file(path, none)) return open_strided_weights(path);
+  if (is_strided_file(path)) return FoldingWeights::of(open_strided_weights(path), path);
   const std::string folder = model_folder(path), about = folder + "/config.json";
   if (std::filesystem::exists(about, none))
     if (const nlohmann::json config = read_json_object(about, "hugging face"); is_quantized(config)) {

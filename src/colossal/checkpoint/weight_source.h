@@ -50,7 +50,8 @@ class WeightSource {
 /// Opens a Hugging Face folder (WeightFolder; if it has a quantization_config, QuantizedFolder or BitsandbytesFolder;
 /// if it has pytorch_model.bin in place of safetensors, open_pickled_folder()), a safetensors file (WeightFolder), a
 /// makers' single file or a part of one (LdmWeights), a GGUF file (GgufWeights), or a file of PyTorch or NumPy, whose
-/// name has an ending of has_strided_name() (open_strided_weights()).
+/// name has an ending of has_strided_name(): that of AlphaFold 2's weights (FoldingWeights), or any other
+/// (open_strided_weights()).
 /// The folder of a pipeline stands for that of its denoiser (model_folder()).
 /// Errors: the errors of these classes.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);

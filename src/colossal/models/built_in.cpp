@@ -29,6 +29,7 @@ Registry built_in() {
       .add(patch_discriminator_architecture())
       .add(hunyuan_video_vae_architecture())
       .add(open_sora_vae_architecture())
+      .add(alphafold2_architecture())
       .add(clip_text_architecture())
       .add(clip_vision_architecture())
       .add(bert_architecture())

@@ -77,6 +77,9 @@ Architecture autoencoder_kl_architecture();
 /// The discriminator of patches (PatchGAN, arXiv:1611.07004, models/families/patch_discriminator.h), which trains
 /// together with an autoencoder: convolutions and GroupNorms end in a score for each patch of a picture.
 Architecture patch_discriminator_architecture();
+/// AlphaFold 2 (doi:10.1038/s41586-021-03819-2, models/families/alphafold2.h), which folds a protein: attention and
+/// triangle layers on an alignment and on pairs of residues, then a structure module. It reads what it has made before.
+Architecture alphafold2_architecture();
 /// The autoencoders of clips of HunyuanVideo (arXiv:2412.03603, models/families/hunyuan_video_vae.h) and of Open-Sora
 /// 1.2 (arXiv:2412.20404, models/families/open_sora_vae.h): convolutions that are causal in time. The first one reads
 /// clips whole; the second one encodes each frame with an AutoencoderKL, and then chunks of 17 frames.

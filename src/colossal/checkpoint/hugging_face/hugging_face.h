@@ -57,8 +57,8 @@ struct ExternalNames {
 std::optional<std::string> name_in(const WeightSource& files, const std::string& name, const ExternalNames& external);
 
 /// Reads folder/config.json, of a pipeline that of its denoiser (model_folder()), or makes the config of a GGUF file
-/// (config_of_gguf). Drops a quantization_config that
-/// import_weights supports, because it describes how weights are stored, not the model.
+/// (config_of_gguf) or of AlphaFold 2's weights (folding_config). Drops a quantization_config that import_weights
+/// supports, because it describes how weights are stored, not the model.
 /// Errors: throws Error("hugging face", ...) if the file is missing or not a JSON object; Error("quantization", ...)
 ///         for a quantization_config that is not supported.
 nlohmann::json read_config(const std::string& folder);

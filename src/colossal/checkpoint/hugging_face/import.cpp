@@ -10,6 +10,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/model_path.h"
 #include "colossal/base/wildcard.h"
+#include "colossal/checkpoint/folding/weights.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/folder_codes.h"
@@ -19,6 +20,7 @@
 #include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/quantized/folder.h"
+#include "colossal/checkpoint/strided_weights.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/formats/gguf_file.h"
 
@@ -285,6 +287,7 @@ bool matches_one(const std::string& name, const std::vector<std::string>& patter
 nlohmann::json read_config(const std::string& folder) {
   if (formats::is_gguf(folder)) return config_of_gguf(formats::GgufFile(folder));
   if (const std::optional<LdmPart> part = ldm_part(folder)) return ldm_config(*part);
+  if (is_strided_file(folder)) return folding_config(folder);
   const std::string path = model_folder(folder) + "/config.json";
   nlohmann::json config = read_json_object(path, "hugging face");
   if (is_quantized(config)) {

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kTemplateTypes = 22, kPairFeatures = 88, kAngleFeatures = 57, kUnknown = 20;
 constexpr ops::DistanceLimits kTemplateDistances{3.25, 50.75, 39};
+constexpr double kEpsilon = 1e-8;                   // AlphaFold's, of squared lengths of torsions
 constexpr int64_t kN = 0, kCa = 1, kC = 2, kO = 4;  // atoms by name
 
 /// Returns 1 where all of the named atoms are there: mask [..., 37] -> [...].
@@ -82,10 +83,11 @@ at::Tensor TemplateEmbedding::pairs(const tensor::Batch& batch) const {
 
 at::Tensor TemplateEmbedding::rows(const tensor::Batch& batch) const {
   const at::Tensor &places = batch.at("template_all_atom_positions"), &types = batch.at("template_aatype");
-  const at::Tensor wide = places.to(ops::wide_type(places));
+  // In fp64, because angles of missing atoms are what kEpsilon leaves of them: in fp32 they would be rounding noise.
+  const at::Tensor wide = places.to(at::kDouble);
   const ops::ResidueTables tables = residue_tables(wide.options());
-  const ops::Torsions torsions = ops::torsions_of(wide, batch.at("template_all_atom_masks").to(wide.scalar_type()),
-                                                  types.clamp_max(kUnknown), tables);
+  const ops::Torsions torsions = ops::torsions_of(wide, batch.at("template_all_atom_masks").to(at::kDouble),
+                                                  types.clamp_max(kUnknown), tables, kEpsilon);
   const at::Tensor features = at::cat({one_hot(types, kTemplateTypes, dtype_), torsions.sin_cos.flatten(-2).to(dtype_),
                                        torsions.other.flatten(-2).to(dtype_), torsions.mask.to(dtype_)},
                                       -1);

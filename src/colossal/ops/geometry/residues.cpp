@@ -12,8 +12,6 @@ namespace {
 
 enum AtomName : int64_t { kN = 0, kCa = 1, kC = 2, kCb = 3, kO = 4 };
 
-constexpr double kTinyTurn = 1e-20;  // divides the zeros of a turn that four atoms do not determine
-
 /// Returns x of the residue before, and zeros for the first one; `rest` dimensions follow the residues.
 at::Tensor of_residue_before(const at::Tensor& x, int64_t rest) {
   const int64_t dim = -1 - rest;
@@ -47,7 +45,7 @@ Rigid turned_about_first(const Rigid& frames, const at::Tensor& sin_cos) {
 }  // namespace
 
 Torsions torsions_of(const at::Tensor& atoms37, const at::Tensor& mask37, const at::Tensor& types,
-                     const ResidueTables& tables) {
+                     const ResidueTables& tables, double epsilon) {
   const std::vector<at::Tensor> here = atoms37.narrow(-2, 0, kO + 1).unbind(-2);
   const std::vector<at::Tensor> before = of_residue_before(atoms37.narrow(-2, 0, kO + 1), 2).unbind(-2);
   const at::Tensor backbone = at::stack({at::stack({before[kCa], before[kC], here[kN], here[kCa]}, -2),
@@ -57,9 +55,10 @@ Torsions torsions_of(const at::Tensor& atoms37, const at::Tensor& mask37, const 
   const at::Tensor chi_atoms = residue_rows(tables.chi_atoms, types);
   const std::vector<at::Tensor> four = at::cat({backbone, named_places(atoms37, chi_atoms)}, -3).unbind(-2);
   // The torsion is the angle of the fourth atom about the bond of the second and third, from the first atom.
-  const at::Tensor last = rigid_from_axes(four[2], four[2] - four[1], four[0] - four[2]).apply_inverse(four[3]);
+  const at::Tensor last =
+      rigid_from_axes(four[2], four[2] - four[1], four[0] - four[2], epsilon).apply_inverse(four[3]);
   const at::Tensor turn = at::stack({last.select(-1, 2), last.select(-1, 1)}, -1);
-  const at::Tensor unit = turn / (squared_norm(turn) + kTinyTurn).sqrt().unsqueeze(-1);
+  const at::Tensor unit = turn / (squared_norm(turn) + epsilon).sqrt().unsqueeze(-1);
 
   const at::Tensor period = residue_rows(tables.chi_period, types);
   const at::Tensor unturned = at::zeros_like(period.narrow(-1, 0, kTorsions - kChis));

@@ -24,9 +24,9 @@ struct Torsions {
 };
 
 /// Returns the angles of atoms [..., N, 37, 3] with a mask [..., N, 37]. Pre-omega and phi read the residue before; the
-/// first residue has neither.
+/// first residue has neither. `epsilon` is added to squared lengths; a larger one gives other numbers where a mask is 0.
 Torsions torsions_of(const at::Tensor& atoms37, const at::Tensor& mask37, const at::Tensor& types,
-                     const ResidueTables& tables);
+                     const ResidueTables& tables, double epsilon = kTinySquare);
 
 /// Returns the frames [..., N, 8] of the groups of residues with these backbones [..., N] and angles [..., N, 7, 2],
 /// sine first, of length 1. Chi1 and the angles before it turn in the backbone's frame, each further chi in the frame

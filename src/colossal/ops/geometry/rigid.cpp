@@ -10,10 +10,9 @@
 namespace colossal::ops {
 namespace {
 
-/// Squared lengths below the smallest that matter get this, so that the division of zeros by their length gives zeros.
-constexpr double kTinySquare = 1e-20;
-
-at::Tensor unit_vector(const at::Tensor& x) { return x / (squared_norm(x) + kTinySquare).sqrt().unsqueeze(-1); }
+at::Tensor unit_vector(const at::Tensor& x, double epsilon = kTinySquare) {
+  return x / (squared_norm(x) + epsilon).sqrt().unsqueeze(-1);
+}
 
 at::Tensor cross_product(const at::Tensor& a, const at::Tensor& b) {
   const std::vector<at::Tensor> p = a.unbind(-1), q = b.unbind(-1);
@@ -76,9 +75,9 @@ Rigid rigid_from_points(const at::Tensor& origin, const at::Tensor& on_axis, con
   return rigid_from_axes(origin, on_axis - origin, in_plane - origin);
 }
 
-Rigid rigid_from_axes(const at::Tensor& origin, const at::Tensor& axis, const at::Tensor& aside) {
-  const at::Tensor first = unit_vector(axis);
-  const at::Tensor second = unit_vector(aside - first * (first * aside).sum(-1, /*keepdim=*/true));
+Rigid rigid_from_axes(const at::Tensor& origin, const at::Tensor& axis, const at::Tensor& aside, double epsilon) {
+  const at::Tensor first = unit_vector(axis, epsilon);
+  const at::Tensor second = unit_vector(aside - first * (first * aside).sum(-1, /*keepdim=*/true), epsilon);
   return {at::stack({first, second, cross_product(first, second)}, -1), origin};
 }
 

@@ -52,8 +52,13 @@ Rigid joined(const std::vector<Rigid>& all, int64_t dim);
 /// Numbers: of equal points, such as those of missing atoms, the rotation has columns of zeros, not NaN.
 Rigid rigid_from_points(const at::Tensor& origin, const at::Tensor& on_axis, const at::Tensor& in_plane);
 
-/// Makes frames from directions instead of points: the first axis is along `axis`.
-Rigid rigid_from_axes(const at::Tensor& origin, const at::Tensor& axis, const at::Tensor& aside);
+/// Squared lengths get this before something is divided by the length, so that zeros stay zeros.
+constexpr double kTinySquare = 1e-20;
+
+/// Makes frames from directions instead of points: the first axis is along `axis`. `epsilon` is added to squared
+/// lengths.
+Rigid rigid_from_axes(const at::Tensor& origin, const at::Tensor& axis, const at::Tensor& aside,
+                      double epsilon = kTinySquare);
 
 /// Returns the Hamilton product of quaternions [..., 4], the real part first.
 at::Tensor quaternion_product(const at::Tensor& a, const at::Tensor& b);

@@ -1,0 +1,195 @@
+// AlphaFold 2 against the golden values of DeepMind's code: ../shared/reference/folding.md, section (c), G1, G36, G38.
+// Weights are read from files under AlphaFold's names, so the maps of names are tested with the numbers.
+#include "colossal/models/families/alphafold2.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/json.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/weight_source.h"
+#include "colossal/formats/zip_file.h"
+#include "colossal/models/built_in.h"
+#include "colossal/models/config.h"
+#include "colossal/models/folding/confidence.h"
+#include "colossal/models/folding/folding_model.h"
+#include "colossal/models/folding/residue_tables.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/run/external_names.h"
+#include "models/made_model.h"
+#include "support/alphafold_weights.h"
+#include "support/few_residues.h"
+#include "support/temporary_folder.h"
+#include "support/thrown_message.h"
+
+namespace colossal::models::alphafold2_test {
+namespace {
+
+using test::cosines;
+using testing::HasSubstr;
+
+constexpr double kDigits = 1e-8;          // of the numbers given
+constexpr double kTemplateDigits = 2e-7;  // angles of templates without atoms are differences of nearly equal numbers
+
+double sum_of(const at::Tensor& x) { return test::signature(x.contiguous()).item<double>(); }
+
+void add(tensor::Batch& batch, const char* name, at::Tensor values) {
+  std::vector<tensor::Dim> dims(static_cast<size_t>(values.dim()), tensor::Dim::Other);
+  dims[0] = tensor::Dim::Row;
+  batch.add(name, {std::move(values), dims});
+}
+
+/// Returns the features of G36, and with templates those of G38.
+tensor::Batch golden_batch(const ModelShape& shape, bool templates) {
+  const at::Tensor types = at::tensor({0, 1, 7, 14, 12, 18}, at::kLong).unsqueeze(0);  // A R G P M Y
+  const auto ones = [](at::IntArrayRef sizes) { return at::ones(sizes, at::kDouble); };
+  tensor::Batch batch;
+  add(batch, "aatype", types);
+  add(batch, "residue_index", at::arange(6, at::kLong).unsqueeze(0));
+  add(batch, "seq_mask", ones({1, 6}));
+  add(batch, "target_feat", cosines(.19, {1, 6, 22}));
+  add(batch, "msa_feat", cosines(.17, {1, 3, 6, 49}));
+  add(batch, "msa_mask", ones({1, 3, 6}));
+  add(batch, "extra_msa", at::arange(24, at::kLong).mul(5).remainder(23).view({1, 4, 6}));
+  add(batch, "extra_msa_mask", ones({1, 4, 6}));
+  add(batch, "extra_has_deletion", cosines(.21, {1, 4, 6}));
+  add(batch, "extra_deletion_value", cosines(.27, {1, 4, 6}));
+  if (templates) {
+    const at::Tensor of_templates = at::stack({types, (types + 3).remainder(20)}, 1);
+    const ops::ResidueTables tables = residue_tables(at::kDouble);
+    const at::Tensor n = at::arange(2 * 6 * 37 * 3, at::kDouble);
+    const at::Tensor places = (6 * (.43 * n + .05 * n * n).cos()).view({1, 2, 6, 37, 3});
+    const at::Tensor drawn = cosines(.31, {1, 2, 6, 37}).gt(-.5).logical_or(at::arange(37).lt(3));
+    const at::Tensor masks = ops::residue_rows(tables.mask37, of_templates) * drawn;
+    const ops::MaskedPoints beta = ops::side_chain_points(places, masks, of_templates, tables);
+    add(batch, "template_aatype", of_templates);
+    add(batch, "template_mask", ones({1, 2}));
+    add(batch, "template_all_atom_positions", places);
+    add(batch, "template_all_atom_masks", masks);
+    add(batch, "template_pseudo_beta", beta.positions);
+    add(batch, "template_pseudo_beta_mask", beta.mask);
+  }
+  return with_recycled(batch, {}, shape);
+}
+
+States end_of(const Model& model, const tensor::Batch& batch) {
+  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, {}, nn::step_of(batch));
+}
+
+/// Returns a copy of a batch whose recycled pairs a pass may overwrite.
+tensor::Batch copied(const tensor::Batch& batch) {
+  return batch.map([](const tensor::Field& field) { return field.tensor.clone(); });
+}
+
+/// What a pass must give.
+struct GoldenPass {
+  double positions, m0, z, s, arginine[3], plddt[2], ptm;
+};
+
+struct GoldenLogits {
+  double lddt, distogram, letters, resolved, errors;
+};
+
+const at::Tensor& state(const States& end, int index) { return end[static_cast<size_t>(index)]; }
+
+void expect_pass(const Model& model, const States& end, const tensor::Batch& batch, const GoldenPass& golden,
+                 double digits) {
+  const FoldingHeads& heads = *model.folding;
+  const at::Tensor atoms = folded_atoms(heads, end, batch.at("aatype")).positions37;
+  EXPECT_NEAR(sum_of(atoms), golden.positions, 2e-6);  // AlphaFold's frames of side chains are rounded to fp32
+  EXPECT_NEAR(sum_of(state(end, heads.alignment).select(1, 0)), golden.m0, digits);
+  EXPECT_NEAR(sum_of(state(end, heads.pair)), golden.z, digits);
+  EXPECT_NEAR(sum_of(state(end, heads.unfolded)), golden.s, digits);
+  for (int64_t c = 0; c < 3; ++c) EXPECT_NEAR(atoms[0][1][1][c].item<double>(), golden.arginine[c], digits);
+  const at::Tensor confidence = plddt(heads.lddt(state(end, heads.structure)));
+  for (int64_t r = 0; r < 2; ++r) EXPECT_NEAR(confidence[0][r][0].item<double>(), golden.plddt[r], digits);
+  const at::Tensor errors = heads.errors(state(end, heads.pair)), mask = batch.at("seq_mask");
+  const at::Tensor ptm = predicted_tm(tm_terms(errors, mask), mask.unsqueeze(2) * mask.unsqueeze(1));
+  EXPECT_NEAR(ptm.item<double>(), golden.ptm, digits);
+}
+
+void expect_logits(const Model& model, const States& end, const GoldenLogits& golden, double digits) {
+  const FoldingHeads& heads = *model.folding;
+  const at::Tensor& z = state(end, heads.pair);
+  EXPECT_NEAR(sum_of(heads.lddt(state(end, heads.structure))), golden.lddt, digits);
+  EXPECT_NEAR(sum_of(heads.distogram(z, z.transpose(1, 2))), golden.distogram, digits);
+  EXPECT_NEAR(sum_of(heads.letters(state(end, heads.alignment))), golden.letters, digits);
+  EXPECT_NEAR(sum_of(heads.resolved(state(end, heads.unfolded))), golden.resolved, digits);
+  EXPECT_NEAR(sum_of(expected_errors(heads.errors(z))), golden.errors, digits);
+}
+
+/// A file of AlphaFold, and the shape that it says, with the 3 layers of the structure module of these tests.
+struct GoldenFile {
+  explicit GoldenFile(bool templates) {
+    path = folder.write("params_model_1_ptm.npz", test::alphafold_npz(test::alphafold_golden_shapes(templates)));
+    nlohmann::json config = checkpoint::read_config(path);
+    EXPECT_EQ(config["structure_layers"], 8);  // of the published models: no weight shows it
+    config["structure_layers"] = 3;
+    shape = built_in().shape_of(config);
+  }
+  test::TemporaryFolder folder;
+  std::string path;
+  ModelShape shape;
+};
+
+void expect_golden(bool templates, const GoldenPass& first, const GoldenPass& second, const GoldenLogits& logits) {
+  if (!formats::reads_zips()) GTEST_SKIP() << "built without libzip";
+  const GoldenFile file(templates);
+  const double digits = templates ? kTemplateDigits : kDigits;
+  Made made(file.shape);
+  checkpoint::import_weights(file.path, made.parameters, run::external_names(file.shape));
+  const Model& model = made.model;
+  for (const bool with_gradients : {true, false}) {
+    const at::AutoGradMode mode(with_gradients);
+    tensor::Batch batch = golden_batch(file.shape, templates);
+    const States end = end_of(model, copied(batch));
+    expect_pass(model, end, batch, first, digits);
+    batch = with_recycled(batch, recycled(*model.folding, end, batch), file.shape);
+    const States again = end_of(model, copied(batch));
+    expect_pass(model, again, batch, second, digits);
+    expect_logits(model, again, logits, digits);
+  }
+}
+
+TEST(AlphaFold2, HasTheValuesOfAlphaFold) {
+  expect_golden(false,
+                {-3.979785442,
+                 -22.69097164,
+                 6.160285796,
+                 -.2051207476,
+                 {-.324538782, 4.52389894, 3.59996422},
+                 {49.85844401, 49.81888454},
+                 .004458597485},
+                {-2.385871777,
+                 -8.519412157,
+                 10.31461756,
+                 .05166554012,
+                 {-1.35995491, 5.5298462, 3.94673713},
+                 {49.86488575, 49.82861116},
+                 .003040623349},
+                {4.008662958, 2.295215726, -.4571934519, -1.300166159, 8.159968331});
+}
+
+TEST(AlphaFold2, HasTheValuesOfAlphaFoldWithTemplates) {
+  expect_golden(true,
+                {-3.764225737,
+                 -21.64911474,
+                 5.435191269,
+                 -.1038424584,
+                 {-.491040105, -1.3629921, -2.68704122},
+                 {49.99249921, 49.99488801},
+                 .01252712394},
+                {9.410072156,
+                 -9.27913462,
+                 11.32108155,
+                 -.08388200988,
+                 {-2.06922664, -.233698769, .617899089},
+                 {49.99268487, 49.96572586},
+                 .01680170938},
+                {-.2749805195, 1.914958137, .809181567, 5.42383378, 8.979261246});
+}
+
+}  // namespace
+}  // namespace colossal::models::alphafold2_test
