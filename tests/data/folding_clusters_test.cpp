@@ -51,7 +51,7 @@ TEST(FoldingClusters, GiveGoldenValue34) {
   const std::vector<int64_t> centers{0, 1}, others{2, 3, 4};
   const LetterRows center_letters = letters.taken(centers);
   const std::vector<int32_t> nearest = nearest_clusters(center_letters, letters, others);
-  EXPECT_THAT(nearest, ElementsAre(0, 0, 0)) << "rows 2 to 4 are as near to the second center, or less";
+  EXPECT_THAT(nearest, ElementsAre(0, 0, 0)) << "all are nearer to the query";
   const ClusterSums sums = sum_clusters(center_letters, letters, alignment, {centers, others, nearest}, {0, 7});
   EXPECT_THAT(sums.members, ElementsAre(4, 1));
   double sum = 0;
