@@ -92,8 +92,8 @@ TEST_F(FoldingChains, HaveTheFilesOfTheirNames) {
   EXPECT_THAT(found.chains[0].alignments, IsEmpty());
   EXPECT_THAT(found.chains[2].alignments, ElementsAre("x_B.a3m"));
   EXPECT_THAT(found.notices, Contains(HasSubstr("1 file is not read: 1 .txt")));
-  EXPECT_THAT(found.notices, Contains(HasSubstr("1 names of alignments or templates belong to no chain: x_Q")));
-  EXPECT_THAT(found.notices, Contains(AllOf(HasSubstr("1 structures have no resolution, so the losses of pLDDT"),
+  EXPECT_THAT(found.notices, Contains(HasSubstr("that belong to no chain: x_Q")));
+  EXPECT_THAT(found.notices, Contains(AllOf(HasSubstr("without a resolution, which the losses of pLDDT, PAE and"),
                                             HasSubstr(": deep/y.cif"))));
   EXPECT_TRUE(is_chain_folder(folder_.path()));
   EXPECT_FALSE(is_chain_folder(run_.path()));

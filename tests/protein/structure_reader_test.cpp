@@ -149,11 +149,14 @@ TEST_P(StructureReader, RefusesFilesWithoutAtomsOrProtein) {
   EXPECT_THAT(complaint(text({kAll[14]})), HasSubstr(path + " must have a protein chain: got none; give another"));
 }
 
-TEST_P(StructureReader, RefusesNumbersThatAreNone) {
-  std::string broken = text();
-  broken.replace(broken.find("5.250"), 5, "5.2b0");
-  EXPECT_THAT(complaint(broken), HasSubstr(is_pdb() ? "x.pdb:10: columns 31 to 38 must be a number: got `   5.2b0`"
-                                                    : "x.cif: Cartn_x must be a number: got 5.2b0 in row 5 of"));
+TEST_P(StructureReader, RefusesNumbersThatAreNoneOrTooLarge) {
+  for (const std::string wrong : {"5.2b0", "1e099"}) {
+    std::string broken = text();
+    broken.replace(broken.find("5.250"), 5, wrong);
+    EXPECT_THAT(complaint(broken),
+                HasSubstr(is_pdb() ? "x.pdb:10: columns 31 to 38 must be a number below 1e6: got `   " + wrong + "`"
+                                   : "x.cif: Cartn_x must be a number below 1e6: got " + wrong + " in row 5 of"));
+  }
 }
 
 TEST_P(StructureReader, RefusesResiduesOutsideOfTheSequence) {

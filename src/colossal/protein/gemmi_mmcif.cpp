@@ -129,8 +129,8 @@ class BlockReader {
 
   double number(cif::Table::Row& row, int column) const {
     const double number = cif::as_number(row.at(column));
-    require(std::isfinite(number), "mmcif", path_, ": ", kColumns[column], " must be a number: got ", row.at(column),
-            " in row ", row_, " of atom_site");
+    require(std::abs(number) < kLargestNumber, "mmcif", path_, ": ", kColumns[column],
+            " must be a number below 1e6: got ", row.at(column), " in row ", row_, " of atom_site");
     return number;
   }
 

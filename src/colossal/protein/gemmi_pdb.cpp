@@ -21,7 +21,7 @@ bool has_number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double number = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return fault == std::errc() && end == text.data() + text.size() && std::isfinite(number);
+  return fault == std::errc() && end == text.data() + text.size() && std::abs(number) < kLargestNumber;
 }
 
 /// Checks the numbers of an atom, because gemmi takes what is no number for 0.
@@ -32,7 +32,7 @@ void require_atom(const std::string& line, const std::string& place) {
           all.substr(22, 4), "`");
   for (size_t column : {30, 38, 46})
     require(has_number(all.substr(column, 8)), "pdb", place, ": columns ", column + 1, " to ", column + 8,
-            " must be a number: got `", all.substr(column, 8), "`");
+            " must be a number below 1e6: got `", all.substr(column, 8), "`");
 }
 
 /// Returns the lines that this reader needs, each at its number, in full length, because gemmi reads the columns of a

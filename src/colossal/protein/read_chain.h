@@ -9,6 +9,8 @@
 
 namespace colossal::protein {
 
+constexpr double kLargestNumber = 1e6;  ///< places, occupancies and B factors are nearer to 0
+
 /// An atom of a file, perhaps one of several at its place.
 struct ReadAtom {
   std::string residue;  ///< three letters

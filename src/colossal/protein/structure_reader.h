@@ -32,7 +32,8 @@ bool is_structure_name(const std::string& path);
 /// water are left out without a notice.
 /// Errors ("protein"): another ending; a build without gemmi, with the packages that it needs. Errors ("mmcif", "pdb"),
 /// with the file and if possible its line: no atom, no protein chain, a protein chain without a sequence in mmCIF,
-/// residues that their sequence does not have, numbers that are none, text that is no mmCIF. Errors: read_text().
+/// residues that their sequence does not have, numbers that are none or not below 1e6, text that is no mmCIF. Errors:
+/// read_text().
 Structure read_structure(const std::string& path);
 
 }  // namespace colossal::protein

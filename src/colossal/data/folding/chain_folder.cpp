@@ -132,18 +132,19 @@ class ChainFindings {
     folder_.notices.insert(folder_.notices.end(), notices_.begin(), notices_.begin() + static_cast<ptrdiff_t>(told));
     if (notices_.size() > told)
       folder_.notices.push_back(concat(notices_.size() - told, " more notices of structures in ", folder_.path));
-    tell(without_backbone_, "chains have no residue with N, CA and C, and are left out: ");
-    tell(without_resolution_,
-         "structures have no resolution, so the losses of pLDDT, PAE and resolved atoms leave them out: ");
+    const std::string& path = folder_.path;
+    tell("chains of " + path + " without a residue that has N, CA and C, which are left out: ", without_backbone_);
+    tell("structures of " + path +
+             " without a resolution, which the losses of pLDDT, PAE and resolved atoms leave out: ",
+         without_resolution_);
     std::vector<std::string> unused;
     for (const auto& [name, files] : of_chains) unused.push_back(name);
-    tell(unused, "names of alignments or templates belong to no chain: ");
+    tell("alignments or templates in " + path + " that belong to no chain: ", unused);
   }
 
  private:
-  void tell(const std::vector<std::string>& names, const char* what) {
-    if (!names.empty())
-      folder_.notices.push_back(concat("in ", folder_.path, " ", names.size(), " ", what, some_of(names)));
+  void tell(const std::string& what, const std::vector<std::string>& names) {
+    if (!names.empty()) folder_.notices.push_back(what + some_of(names));
   }
 
   ChainFolder& folder_;
