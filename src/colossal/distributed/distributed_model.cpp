@@ -140,9 +140,11 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     parameters_ = std::make_shared<nn::Parameters>(mesh.coordinates(), options);
   training_ = make_layers(layout_of(config, mesh), shape, plan.schedule);
   const bool has_experts = config.expert.size > 1 && shape.part<models::MixtureSizes>().experts > 0;
-  // A denoiser's end is whole on every rank under any layout (models/denoiser.h), so it draws as it trains.
-  const bool draws = shape.part<models::DenoiserSizes>().channels > 0;
-  if (draws || (training_.layout.outside.sequence.empty() && !has_experts)) return;
+  // A denoiser's end is whole on every rank under any layout (models/denoiser.h), so it draws as it trains. Ranks that
+  // share the pairs of a chain fold as they train.
+  const bool as_trained =
+      shape.part<models::DenoiserSizes>().channels > 0 || shape.part<models::FoldingSizes>().single > 0;
+  if (as_trained || (training_.layout.outside.sequence.empty() && !has_experts)) return;
   const nn::Parameters::Redeclaration again(*parameters_);
   ParallelConfig whole = config;
   whole.tensor.sequence = false;

@@ -146,8 +146,8 @@ class DistributedModel {
   /// Returns layers over the same parameters that accept sequences of any length. These are the layers of model(),
   /// unless parallel.sequence or tensor.sequence splits tokens over ranks, or parallel.expert splits rows. Then the
   /// layers have a layout in which each rank has all tokens: parallel.sequence splits only the keys and values of a
-  /// cache, and parallel.expert only the experts and their work. A denoiser (models/denoiser.h) has the layers of
-  /// model() under every layout.
+  /// cache, and parallel.expert only the experts and their work. A denoiser (models/denoiser.h) and a folding model
+  /// (models/folding/folding_model.h) have the layers of model() under every layout.
   const models::Model& decoding_model() const { return decoding().model; }
   models::Model& decoding_model() { return decoding_ ? decoding_->model : training_.model; }
   /// Returns the number of words of the vocabulary of which one rank computes the logits (VocabularyLossHead).

@@ -18,6 +18,7 @@
 #include "colossal/models/folding/template_layers.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/task.h"
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/open_gate.h"
 
@@ -183,7 +184,8 @@ std::vector<State> states_of(const ModelShape& shape, at::ScalarType dtype) {
     if (is_wide) made.dtype = at::promote_types(dtype, at::kFloat);
     return made;
   };
-  const std::vector<Dim> pair{Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
+  // Ranks cut pairs along i, and alignments along their rows (nn/axial_ranks.h).
+  const std::vector<Dim> pair{Dim::Row, Dim::Token, Dim::Other, Dim::Feature},
       residue{Dim::Row, Dim::Other, Dim::Feature};
   const auto of_residues = [own](const Sides& b, int64_t) -> Sizes {
     return {b.rows, b.residues, own.structure_features};
@@ -197,7 +199,7 @@ std::vector<State> states_of(const ModelShape& shape, at::ScalarType dtype) {
             }),
       state("extra", pair,
             [own](const Sides& b, int64_t) -> Sizes { return {b.rows, b.extra, b.residues, own.extra_features}; }),
-      state("templates", {Dim::Row, Dim::Other, Dim::Other, Dim::Other, Dim::Feature},
+      state("templates", {Dim::Row, Dim::Other, Dim::Token, Dim::Other, Dim::Feature},
             [own](const Sides& b, int64_t) -> Sizes {
               return {b.rows, b.templates, b.residues, b.residues, own.template_features};
             }),
@@ -219,12 +221,16 @@ Embed embedding_of(const AlphaFold2Sizes& own, nn::Layers& layers) {
       AlignmentEmbeddingSizes{own.alignment_features, own.pair_features, own.extra_features, own.farthest}, layers);
   const auto templates =
       own.templates > 0 ? std::make_shared<const TemplateEmbedding>(template_sizes(own), layers) : nullptr;
-  const auto run = [=](States& states, const tensor::Batch& batch, const nn::ForwardContext&) {
+  const auto run = [=, ranks = layers.axial_ranks()](States& states, const tensor::Batch& batch,
+                                                     const nn::ForwardContext&) {
+    const int64_t further = templates ? batch.at("template_aatype").size(1) : 0;
     states[kPair] = embedding->pairs(batch);
-    states[kAlignment] = embedding->rows(batch);
+    states[kAlignment] = embedding->rows(batch, further);
     states[kExtra] = embedding->extra_rows(batch);
     if (!templates) return;
-    states[kAlignment] = at::cat({states[kAlignment], templates->rows(batch)}, 1);
+    const int64_t clusters = batch.at("msa_feat").size(1);
+    const nn::Range own = after_first_of(ranks->own(clusters + further), clusters);
+    states[kAlignment] = at::cat({states[kAlignment], templates->rows(batch).narrow(1, own.first, own.size)}, 1);
     states[kTemplates] = templates->pairs(batch);
   };
   std::vector<int> writes{kPair, kAlignment, kExtra};
@@ -284,8 +290,9 @@ void add_structure_module(Model& model, const AlphaFold2Sizes& own, nn::Layers& 
   const std::shared_ptr<nn::Dense> single =
       nn::normed_layer(layers, name + ".linear", own.alignment_features, own.structure_features, true);
   const auto module = std::make_shared<const StructureModule>(name, structure_sizes(own), layers);
-  const auto run = [single, module](States& states, const nn::ForwardContext& step) {
-    states[kUnfolded] = single->forward(states[kAlignment].select(1, 0));
+  const auto run = [single, module, ranks = layers.axial_ranks()](States& states, const nn::ForwardContext& step) {
+    const at::Tensor query = ranks->summed_part(query_row(states[kAlignment], *ranks), 1);
+    states[kUnfolded] = ranks->gathered(single->forward(query), 1, states[kPair].size(2));
     const std::vector<StructureLayer> all =
         module->forward(states[kUnfolded], states[kPair], step.batch->at("seq_mask"), step);
     std::vector<at::Tensor> frames, angles;
@@ -310,11 +317,16 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   add_template_blocks(model, own, layers);
   add_evoformer_blocks(model, s, layers);
   add_structure_module(model, own, layers);
-  const auto norm = [](States& states, const nn::ForwardContext& step) {
-    states[kAlignment] = states[kAlignment].narrow(1, 0, step.batch->at("msa_feat").size(1));
+  const auto norm = [ranks = layers.axial_ranks(), with = own.templates > 0](States& states,
+                                                                             const nn::ForwardContext& step) {
+    const Sides sides = sides_of(*step.batch, with);
+    const nn::Range rows = first_of(ranks->own(sides.clusters + sides.templates), sides.clusters);
+    states[kAlignment] = states[kAlignment].narrow(1, 0, rows.size);
   };
   model.norm = Block({kPair, kAlignment, kUnfolded, kStructure, kFrames, kAngles}, {kAlignment}, norm);
-  FoldingHeads heads{.pair = kPair,
+  FoldingHeads heads{.ranks = layers.axial_ranks(),
+                     .has_template_rows = own.templates > 0,
+                     .pair = kPair,
                      .alignment = kAlignment,
                      .structure = kStructure,
                      .unfolded = kUnfolded,

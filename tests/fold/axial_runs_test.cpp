@@ -1,0 +1,57 @@
+// Steps of AlphaFold 2 whose pairs and alignments ranks cut, in fp64 at 13 residues and 5 rows: every layout gives the
+// losses, gradients and updates of one process.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "fold/folding_runs.h"
+#include "support/thrown_message.h"
+
+namespace colossal::fold::axial_runs_test {
+namespace {
+
+std::string axial(int ranks) { return concat("--parallel.sequence.size=", ranks); }
+
+/// Returns a run of a small AlphaFold 2 with all terms.
+run::Config alphafold_run(const std::vector<std::string>& flags = {}, bool is_axial = true) {
+  std::vector<std::string> own{"--model.name=alphafold2-tiny",
+                               "--model.pae=true",
+                               "--model.alignment_dropout=0.1",
+                               "--model.pair_dropout=0.1",
+                               "--folding.crop=13",
+                               "--folding.clusters=5",
+                               "--folding.extra=7",
+                               "--folding.passes=2",
+                               "--folding.weights.masked_msa=2",
+                               "--folding.weights.resolved=0.01",
+                               "--training.batch_size=2"};
+  if (is_axial) own.push_back("--parallel.sequence.mode=axial");
+  return folding_run(test::joined(own, flags));
+}
+
+void expect_course(const std::vector<double>& have, const std::vector<double>& want) {
+  ASSERT_EQ(have.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(have[i], want[i], 1e-10 * (1 + std::abs(want[i]))) << i;
+}
+
+TEST(AxialRuns, GiveTheSameInEveryLayout) {
+  const run::Program program = with_folding(run::built_in());
+  const std::vector<double> want = test::run_course(alphafold_run({}, false), program);
+  EXPECT_GT(want.at(0), 0);
+  const std::vector<std::vector<std::string>> layouts{
+      {axial(2), "--parallel.data=2", "--parallel.zero=3"},
+      {axial(3), "--memory.recompute=block", "--parallel.sequence.overlap=false"},
+      {axial(4)},
+      {axial(2), "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"}};
+  for (const std::vector<std::string>& layout : layouts) {
+    SCOPED_TRACE(test::joined(layout, {}).back());
+    expect_course(test::run_course(alphafold_run(layout), program), want);
+  }
+}
+
+}  // namespace
+}  // namespace colossal::fold::axial_runs_test
