@@ -101,7 +101,7 @@ TEST_F(Features, RefuseTemplatesOfStrangers) {
   folder_.write("long.fasta", ">long\n" + std::string(60, 'A') + "\n");
   write_structure("known/short.pdb", 5);
   EXPECT_THAT(refusal({"--templates", folder_ / "known"}, "long.fasta"),
-              HasSubstr("short.pdb must align with at least a tenth of the query: got 5 of 60 residues"));
+              HasSubstr("short.pdb_A must align with at least a tenth of the query: got 5 of 60 residues"));
 }
 
 TEST_F(Features, SayWhatTheyLeaveOut) {

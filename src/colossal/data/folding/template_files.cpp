@@ -19,8 +19,9 @@ int64_t equal_residues(std::string_view sequence, const protein::StructureChain&
 
 }  // namespace
 
-FoldingTemplate read_template(const std::string& path, std::string_view sequence) {
+FoldingTemplate read_template(const std::string& path, std::string_view sequence, std::vector<std::string>* notices) {
   protein::Structure structure = protein::read_structure(path);
+  if (notices != nullptr) notices->insert(notices->end(), structure.notices.begin(), structure.notices.end());
   const auto nearest = std::max_element(
       structure.chains.begin(), structure.chains.end(),
       [&](const auto& a, const auto& b) { return equal_residues(sequence, a) < equal_residues(sequence, b); });
