@@ -25,6 +25,7 @@ int evaluate(const Arguments& arguments, const run::Program*) { become_torch("ev
 int expand(const Arguments& arguments, const run::Program*) { become_torch("expand", arguments); }
 int export_model(const Arguments& arguments, const run::Program*) { become_torch("export", arguments); }
 int features(const Arguments& arguments) { become_torch("features", arguments); }
+int fold(const Arguments& arguments, const run::Program*) { become_torch("fold", arguments); }
 int generate(const Arguments& arguments, const run::Program*) { become_torch("generate", arguments); }
 int info(const Arguments& arguments) { become_torch("info", arguments); }
 int list_models(const Arguments& arguments, const run::Program*) { become_torch("models", arguments); }
