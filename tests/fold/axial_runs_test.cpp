@@ -1,13 +1,17 @@
 // Steps of AlphaFold 2 whose pairs and alignments ranks cut, in fp64 at 13 residues and 5 rows: every layout gives the
 // losses, gradients and updates of one process.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/models/built_in.h"
+#include "colossal/models/config.h"
 #include "fold/folding_runs.h"
 #include "support/thrown_message.h"
 
@@ -48,9 +52,29 @@ TEST(AxialRuns, GiveTheSameInEveryLayout) {
       {axial(4)},
       {axial(2), "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"}};
   for (const std::vector<std::string>& layout : layouts) {
-    SCOPED_TRACE(test::joined(layout, {}).back());
+    SCOPED_TRACE(join(layout));
     expect_course(test::run_course(alphafold_run(layout), program), want);
   }
+}
+
+TEST(AxialRuns, RefuseOtherLayouts) {
+  const run::Program program = with_folding(run::built_in());
+  const auto message = [&](const std::vector<std::string>& flags, bool is_axial) {
+    return test::thrown_message([&] { test::run_course(alphafold_run(flags, is_axial), program, 1); });
+  };
+  EXPECT_THAT(message({"--parallel.tensor.size=2"}, false),
+              testing::HasSubstr("tensor.size must be 1 for a folding model: got 2; its pairs have few heads"));
+  EXPECT_THAT(message({axial(2), "--parallel.sequence.mode=ring"}, false),
+              testing::HasSubstr("the sequence.mode of a folding model must be axial: got ring for alphafold2"));
+  EXPECT_THAT(message({axial(4), "--folding.crop=3"}, true),
+              testing::HasSubstr("parallel.sequence.size must be at most the residues of a chain (in training "
+                                 "folding.crop): got 4 ranks for 3 residues"));
+  EXPECT_THAT(
+      test::thrown_message([&] {
+        test::run_course(test::tiny_config("examples/quickstart.toml", {axial(2), "--parallel.sequence.mode=axial"}),
+                         program, 1);
+      }),
+      testing::HasSubstr("sequence.mode axial cuts the pairs and alignments of a folding model: gpt2 has none"));
 }
 
 }  // namespace

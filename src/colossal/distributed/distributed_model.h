@@ -221,6 +221,10 @@ class DistributedModel {
 /// (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 
+/// Checks that each rank that shares the pairs of a chain (sequence.mode axial) has residues of it. Errors
+/// ("parallel"): fewer residues than ranks.
+void check_residues(const ParallelConfig& config, int64_t residues);
+
 /// Checks that a mode which switches axes finds two in the model. `name` is that of the model; "" = its architecture's.
 /// It does not communicate. Errors ("parallel"): a model that attends over one sequence (models::AttentionAxes).
 void check_attention_axes(const ParallelConfig& config, const models::ModelShape& shape, const std::string& name = "");

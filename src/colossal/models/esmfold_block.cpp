@@ -93,13 +93,15 @@ EsmFoldTrunk EsmFoldBlock::forward(EsmFoldTrunk state, const at::Tensor& mask, c
   s = ranks_->gathered(own, 1, n);
   add_in_place_without_gradients(z, pairs_of(s));
   const at::Tensor pairs = mask.defined() ? mask.unsqueeze(2) * mask.unsqueeze(1) : mask;
-  if (at::GradMode::is_enabled()) {
-    z = z + out_dropout_.forward(triangle_out_.forward(z, pairs), step, n);
-    z = z + in_dropout_.forward(triangle_in_.forward(z, pairs), step, n);
-  } else {
-    triangle_out_.add_to(z, pairs);
-    triangle_in_.add_to(z, pairs);
-  }
+  // The forward pass of a recomputed block has no gradients, and yet drops.
+  const auto multiply = [&](const nn::TriangleMultiplication& triangle, const nn::SharedDropout& dropout) {
+    if (at::GradMode::is_enabled() || dropout.drops(step))
+      add_in_place_without_gradients(z, dropout.forward(triangle.forward(z, pairs), step, n));
+    else
+      triangle.add_to(z, pairs);
+  };
+  multiply(triangle_out_, out_dropout_);
+  multiply(triangle_in_, in_dropout_);
   add_in_place_without_gradients(z, start_dropout_.forward(start_.forward(z, pairs), step, n));
   z = ranks_->switched(z, rows, columns);
   add_in_place_without_gradients(z, end_dropout_.forward(end_.forward(z, pairs), step, n));

@@ -39,13 +39,15 @@ PairStack::PairStack(nn::Layers& make, const std::string& name, const EvoformerS
 at::Tensor PairStack::forward(at::Tensor z, const at::Tensor& mask, const nn::ForwardContext& step) const {
   const int64_t n = z.size(2);
   const nn::Axis rows{1, n, "rows of pairs"}, columns{2, n, "columns of pairs"};
-  if (at::GradMode::is_enabled()) {
-    z = z + out_dropout_.forward(out_.forward(z, mask), step, n);
-    z = z + in_dropout_.forward(in_.forward(z, mask), step, n);
-  } else {
-    out_.add_to(z, mask);
-    in_.add_to(z, mask);
-  }
+  // The forward pass of a recomputed block has no gradients, and yet drops.
+  const auto multiply = [&](const nn::TriangleMultiplication& triangle, const nn::SharedDropout& dropout) {
+    if (at::GradMode::is_enabled() || dropout.drops(step))
+      add_update(z, dropout.forward(triangle.forward(z, mask), step, n));
+    else
+      triangle.add_to(z, mask);
+  };
+  multiply(out_, out_dropout_);
+  multiply(in_, in_dropout_);
   add_update(z, start_dropout_.forward(start_.forward(z, mask), step, n));
   z = ranks_->switched(z, rows, columns);
   add_update(z, end_dropout_.forward(end_.forward(z, mask), step, n));

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace colossal::nn {
@@ -27,6 +28,12 @@ at::Tensor AxialRanks::part(const at::Tensor& whole, int64_t dim) const {
   if (!whole.defined() || size() == 1) return whole;
   const Range here = own(whole.size(dim));
   return whole.narrow(dim, here.first, here.size);
+}
+
+void AxialRanks::for_runs(int64_t whole, int64_t at_once, const std::function<void(int64_t, int64_t)>& body) const {
+  const int64_t longest = range(whole, 0).size, here = own(whole).size;
+  for (int64_t first = 0; first < longest; first += at_once)
+    body(std::min(first, here), std::clamp<int64_t>(here - first, 0, at_once));
 }
 
 at::Tensor AxialRanks::gathered(const at::Tensor& own, int64_t, int64_t) const { return own; }

@@ -47,6 +47,11 @@ class AxialRanks {
   /// Returns this rank's part of a tensor that every rank has, as a view; undefined stays undefined.
   at::Tensor part(const at::Tensor& whole, int64_t dim) const;
 
+  /// Calls body(first, count) for runs of at most `at_once` elements of this rank's part of a dimension of `whole`
+  /// elements; `first` counts from 0 in the part. All ranks get equally many runs, empty ones at the end if need be:
+  /// ranks that share weights must use them equally often.
+  void for_runs(int64_t whole, int64_t at_once, const std::function<void(int64_t first, int64_t count)>& body) const;
+
   /// Returns the parts of all ranks, joined along `dim`, which has `whole` elements. Backward sums the gradients of all
   /// ranks, because each uses the result in its own way.
   virtual at::Tensor gathered(const at::Tensor& own, int64_t dim, int64_t whole) const;

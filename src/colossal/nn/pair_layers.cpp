@@ -86,7 +86,8 @@ at::Tensor TriangleMultiplication::edges_of(int which, const at::Tensor& z, cons
 }
 
 /// Returns the products of this rank's rows, with the edges of other ranks in pieces. Each piece is of some rows of
-/// every rank, because z, its edges of one kind and the products fill the memory.
+/// every rank, because z, its edges of one kind and the products fill the memory. A rank whose rows have ended uses the
+/// weights all the same, because ranks that share them gather them together.
 at::Tensor TriangleMultiplication::products_of_pieces(const at::Tensor& z, const at::Tensor& mask) const {
   const bool outgoing = options_.triangle == ops::Triangle::Outgoing;
   const int64_t size = z.size(2), longest = ranks_->range(size, 0).size;
@@ -94,7 +95,7 @@ at::Tensor TriangleMultiplication::products_of_pieces(const at::Tensor& z, const
                    kept = at::empty({z.size(0), z.size(1), size, options_.hidden}, z.options()),
                    products = at::empty({z.size(0), z.size(1), size, options_.hidden}, z.options()),
                    none = products.narrow(1, 0, 0);
-  for_parts(z.size(1), part_size(z.size(1)), [&](int64_t first, int64_t count) {
+  ranks_->for_runs(size, part_size(longest), [&](int64_t first, int64_t count) {
     kept.narrow(1, first, count).copy_(edges_of(outgoing ? 0 : 1, z, own, 1, first, count));
   });
   for_parts(longest, part_size(longest), [&](int64_t first, int64_t count) {
@@ -104,7 +105,7 @@ at::Tensor TriangleMultiplication::products_of_pieces(const at::Tensor& z, const
     const int64_t mine = lengths[static_cast<size_t>(ranks_->rank())];
     const auto place = [&](int64_t rank) { return ranks_->range(size, rank).first + first; };
     if (outgoing) {
-      const at::Tensor piece = mine == 0 ? none : edges_of(1, z, own, 1, first, mine);
+      const at::Tensor piece = edges_of(1, z, own, 1, std::min(first, z.size(1)), mine);
       ranks_->each_piece(piece, 1, lengths, [&](const at::Tensor& b, int64_t rank) {
         if (b.size(1) > 0)
           products.narrow(2, place(rank), b.size(1)).copy_(ops::triangle_product(kept, b, options_.triangle));
@@ -113,8 +114,8 @@ at::Tensor TriangleMultiplication::products_of_pieces(const at::Tensor& z, const
     }
     const at::Tensor sum = ranks_->sum_of_pieces(lengths, [&](int64_t rank) {
       const int64_t columns = lengths[static_cast<size_t>(rank)];
-      if (columns == 0) return none;
-      return ops::triangle_product(edges_of(0, z, own, 2, place(rank), columns), kept, options_.triangle);
+      const at::Tensor some = edges_of(0, z, own, 2, std::min(place(rank), size), columns);
+      return columns == 0 ? none : ops::triangle_product(some, kept, options_.triangle);
     });
     if (mine > 0) products.narrow(1, first, mine).copy_(sum);
   });
@@ -132,7 +133,7 @@ void TriangleMultiplication::add_to(at::Tensor& z, const at::Tensor& mask) const
   const bool outgoing = options_.triangle == ops::Triangle::Outgoing;
   if (ranks_->size() > 1) {
     const at::Tensor products = products_of_pieces(z, mask);
-    for_parts(z.size(1), part_size(z.size(1)), [&](int64_t first, int64_t count) {
+    ranks_->for_runs(z.size(2), part_size(ranks_->range(z.size(2), 0).size), [&](int64_t first, int64_t count) {
       const at::Tensor part = z.narrow(1, first, count);
       part.add_(finish(products.narrow(1, first, count), norm_in_->forward(part)));
     });

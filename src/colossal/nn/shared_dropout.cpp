@@ -18,8 +18,12 @@ SharedDropout::SharedDropout(Layers& make, const std::string& name, double proba
   require(probability >= 0 && probability < 1, "model", "dropout must be in [0, 1): got ", probability, " for ", name);
 }
 
+bool SharedDropout::drops(const ForwardContext& step) const {
+  return step.training && probability_ > 0 && !is_canonical(step);
+}
+
 at::Tensor SharedDropout::forward(const at::Tensor& x, const ForwardContext& step, int64_t whole) const {
-  if (!step.training || probability_ == 0 || is_canonical(step)) return x;
+  if (!drops(step)) return x;
   const int64_t held = x.size(3 - dim_), features = x.size(3);
   Tokens all = tokens_(step);
   all.sequence = {};  // the axes of x are not those of a sequence

@@ -23,6 +23,8 @@ class SharedDropout {
  public:
   /// Errors ("model"): a probability outside of [0, 1).
   SharedDropout(Layers& make, const std::string& name, double probability, AttendedAxis shared);
+  /// Returns true if forward() of such a step drops anything.
+  bool drops(const ForwardContext& step) const;
   /// `whole`: number of elements of the other axis, of which x has all or those of this rank.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& step, int64_t whole) const;
 

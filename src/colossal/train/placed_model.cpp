@@ -7,6 +7,7 @@
 
 #include "colossal/comm/simulated_world.h"
 #include "colossal/models/denoiser.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::train {
 
@@ -15,7 +16,11 @@ void check_sizes(const distributed::ParallelConfig& parallel, const models::Mode
   distributed::check_experts(parallel, shape, name);
   distributed::check_attention_axes(parallel, shape, name);
   distributed::check_norm_groups(parallel, shape);
-  const int64_t tokens = example.has_tokens() ? example.tokens() : models::sequence_positions(shape, example);
+  const bool folds = shape.part<models::FoldingSizes>().single > 0;
+  const int64_t tokens = folds                  ? example.at("aatype").size(1)
+                         : example.has_tokens() ? example.tokens()
+                                                : models::sequence_positions(shape, example);
+  if (folds) distributed::check_residues(parallel, tokens);
   parallel::check_sizes(parallel.tensor, shape.hidden, 0, tokens);
   parallel::check_sequence(parallel.sequence, tokens, parallel::sequence_parts(parallel.tensor));
 }

@@ -43,7 +43,7 @@ at::Tensor AlignmentEmbedding::pairs(const tensor::Batch& batch) const {
   const at::Tensor &index = batch.at("residue_index"), &beta = batch.at("recycled_beta");
   const nn::Range own = ranks_->own(index.size(1));
   at::Tensor z = own_recycled_pairs(batch, *ranks_).to(dtype_);
-  for_rows(z.size(1), z.size(0) * z.size(2) * z.size(3), [&](int64_t first, int64_t count) {
+  for_rows(*ranks_, z.size(2), z.size(0) * z.size(2) * z.size(3), [&](int64_t first, int64_t count) {
     const at::Tensor offsets = index.narrow(1, own.first + first, count).unsqueeze(2) - index.unsqueeze(1);
     const at::Tensor near = offsets.clamp(-farthest_, farthest_) + farthest_;
     // Distances below the first limit have no embedding: index -1.
@@ -67,9 +67,11 @@ at::Tensor AlignmentEmbedding::rows(const tensor::Batch& batch, int64_t further)
   const nn::Range own = first_of(ranks_->own(features.size(1) + further), features.size(1));
   const at::Tensor m = row_->forward(features.narrow(1, own.first, own.size).to(dtype_)) +
                        target_->forward(batch.at("target_feat").to(dtype_)).unsqueeze(1);
-  if (own.first > 0 || own.size == 0) return m;  // the query is on another rank
+  // All ranks use the same weights in the same order, also those without the query.
+  const int64_t queries = own.first == 0 && own.size > 0 ? 1 : 0;
   const at::Tensor recycled = single_norm_->forward(batch.at("recycled_single").to(dtype_)).unsqueeze(1);
-  return at::cat({m.narrow(1, 0, 1) + recycled, m.narrow(1, 1, m.size(1) - 1)}, 1);
+  return at::cat({m.narrow(1, 0, queries) + recycled.narrow(1, 0, queries), m.narrow(1, queries, m.size(1) - queries)},
+                 1);
 }
 
 at::Tensor AlignmentEmbedding::extra_rows(const tensor::Batch& batch) const {

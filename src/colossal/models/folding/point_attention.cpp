@@ -111,16 +111,15 @@ at::Tensor PointAttention::forward(const at::Tensor& s, const PairValues& pairs,
     const at::Tensor z = pairs.values.narrow(1, first, count);
     return pairs.norm ? pairs.norm->forward(z) : z;
   };
-  const int64_t residues = pairs.values.size(1), begin = ranks_->own(s.size(1)).first,
+  const int64_t residues = s.size(1), begin = ranks_->own(residues).first,
                 of_row = std::max<int64_t>(pairs.values.stride(1), 1);
   // Without gradients nothing outlives a slice of rows.
   const bool whole = at::GradMode::is_enabled() || tensor::operator_recorder() != nullptr;
   const int64_t at_once = whole ? residues : std::clamp<int64_t>(ops::kSliceElements / of_row, 1, residues);
   std::vector<at::Tensor> slices;
-  for (int64_t first = 0; first < residues; first += at_once) {
-    const int64_t count = std::min(at_once, residues - first);
+  ranks_->for_runs(residues, at_once, [&](int64_t first, int64_t count) {
     slices.push_back(attended(all, begin + first, rows_of_pairs(first, count), frames, mask));
-  }
+  });
   const at::Tensor inputs = slices.size() == 1 ? slices[0] : at::cat(slices, 1);
   return ranks_->gathered(out_->forward(inputs.to(s.scalar_type())), 1, s.size(1));
 }

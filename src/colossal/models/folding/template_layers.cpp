@@ -62,7 +62,7 @@ at::Tensor TemplateEmbedding::pairs(const tensor::Batch& batch) const {
   const int64_t rows = beta.size(0), templates = beta.size(1), n = beta.size(2);
   std::vector<at::Tensor> runs;
   const nn::Range own = ranks_->own(n);
-  for_rows(own.size, rows * templates * n * kPairFeatures, [&](int64_t run, int64_t count) {
+  for_rows(*ranks_, n, rows * templates * n * kPairFeatures, [&](int64_t run, int64_t count) {
     const int64_t first = own.first + run;
     const auto both = [&](const at::Tensor& mask) {
       return (mask.narrow(2, first, count).unsqueeze(-1) * mask.unsqueeze(2)).to(dtype_).unsqueeze(-1);
@@ -123,13 +123,15 @@ at::Tensor TemplateBlock::of_one(at::Tensor x, const at::Tensor& mask, const Dro
   x = ranks_->switched(x, rows, columns);
   add_to_pairs(x, dropout.end.forward(end_.forward(x, mask), step, n));
   x = ranks_->switched(x, columns, rows);
-  if (at::GradMode::is_enabled()) {
-    x = x + dropout.out.forward(out_.forward(x, mask), step, n);
-    x = x + dropout.in.forward(in_.forward(x, mask), step, n);
-  } else {
-    out_.add_to(x, mask);
-    in_.add_to(x, mask);
-  }
+  // The forward pass of a recomputed block has no gradients, and yet drops.
+  const auto multiply = [&](const nn::TriangleMultiplication& triangle, const nn::SharedDropout& of_layer) {
+    if (at::GradMode::is_enabled() || of_layer.drops(step))
+      add_to_pairs(x, of_layer.forward(triangle.forward(x, mask), step, n));
+    else
+      triangle.add_to(x, mask);
+  };
+  multiply(out_, dropout.out);
+  multiply(in_, dropout.in);
   add_to_pairs(x, transition_.forward(x, {}));
   return x;
 }
@@ -148,7 +150,8 @@ at::Tensor TemplateBlock::forward(at::Tensor pairs, const at::Tensor& mask, cons
 }
 
 TemplateAttention::TemplateAttention(nn::Layers& make, const std::string& name, const TemplateSizes& s)
-    : heads_(s.points),
+    : ranks_(make.axial_ranks()),
+      heads_(s.points),
       norm_(make.layer_norm(name + ".layer_norm", s.features, {})),
       q_(nn::normed_layer(make, name + ".mha.linear_q", s.pair, s.points.heads * s.points.width, false)),
       k_(nn::normed_layer(make, name + ".mha.linear_k", s.features, s.points.heads * s.points.width, false)),
@@ -176,7 +179,7 @@ at::Tensor TemplateAttention::joined(at::Tensor z, const at::Tensor& pairs, cons
   copy_kept_inputs({&z});
   const int64_t templates = pairs.size(1), n = z.size(2);
   if (templates == 0) return z;
-  for_rows(z.size(1), z.size(0) * templates * n * heads_.heads * heads_.width, [&](int64_t first, int64_t count) {
+  for_rows(*ranks_, n, z.size(0) * templates * n * heads_.heads * heads_.width, [&](int64_t first, int64_t count) {
     at::Tensor some = z.narrow(1, first, count);
     const at::Tensor update = attended(some, pairs.narrow(2, first, count), mask);
     if (at::GradMode::is_enabled())

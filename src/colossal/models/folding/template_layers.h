@@ -93,6 +93,7 @@ class TemplateAttention {
  private:
   at::Tensor attended(const at::Tensor& z, const at::Tensor& pairs, const at::Tensor& mask) const;
 
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   nn::GatedHeads heads_;
   std::unique_ptr<nn::Norm> norm_;
   std::unique_ptr<nn::Dense> q_, k_, v_, o_;
