@@ -35,7 +35,7 @@ Read read(const std::string& path, LinePosition start = {}, int64_t longest = 10
   return found;
 }
 
-TEST(FastaRecords, AreTextsAndResumeAtEachHeader) {
+TEST(FastaRecords, BecomeTextsAndResumeAtEachHeader) {
   const test::TemporaryFolder folder;
   test::write_gzip(folder / "packed.fa.gz", kChains);
   for (const std::string& path : {folder.write("plain.FASTA", kChains), folder / "packed.fa.gz"}) {
@@ -64,7 +64,7 @@ TEST(FastaRecords, NameTheLineOfWhatTheyCannotUse) {
               HasSubstr("y.fa:2: a FASTA file must begin with `>` and a name: got `M`"));
 }
 
-TEST(FastaRecords, AreRefusedOrSkippedOneByOne) {
+TEST(FastaRecords, EndARunOrGetSkipped) {
   const test::TemporaryFolder folder;
   const std::string path = folder.write("x.fasta", ">a\nMK1\n>b\nMKT\n");
   const std::shared_ptr<const text::Tokenizer> bytes = text::make_tokenizer("bytes");

@@ -67,7 +67,7 @@ TEST(Letters, NameTheirSpecialTokens) {
 }
 
 // The class decides if tokenizer_config.json names one. Else the vocabulary does.
-TEST(Letters, AreFoundByClassOrVocabulary) {
+TEST(Letters, FollowClassOrVocabulary) {
   EXPECT_EQ(Folder(R"({"tokenizer_class": "EsmTokenizer"})").tokenizer()->mask_id(), 32);
   EXPECT_EQ(Folder(R"({"tokenizer_class": "EsmTokenizer", "mask_token": {"content": "-"}})").tokenizer()->mask_id(),
             30);

@@ -20,10 +20,10 @@ constexpr double kReadShare = 1 - 0.15 * 0.8;  // tokens that were not replaced 
 /// rows that this rank has.
 at::Tensor sequence_numbers(const at::Tensor& documents, const nn::ForwardContext& step, const at::Tensor& like) {
   if (documents.defined()) {
-    const int64_t tokens = documents.size(1);
-    const at::Tensor changes = documents.narrow(1, 1, tokens - 1).ne(documents.narrow(1, 0, tokens - 1));
-    return at::cat({at::zeros({documents.size(0), 1}, documents.options()), changes.to(at::kLong).cumsum(1)}, 1)
-        .to(like.device());
+    const at::Tensor there = documents.to(like.device(), /*non_blocking=*/true);
+    const int64_t tokens = there.size(1);
+    const at::Tensor changes = there.narrow(1, 1, tokens - 1).ne(there.narrow(1, 0, tokens - 1));
+    return at::cat({at::zeros({there.size(0), 1}, there.options()), changes.to(at::kLong).cumsum(1)}, 1);
   }
   const nn::Sequences& sequences = nn::sequences_of(step);
   if (sequences.lengths.size() <= 1) return {};

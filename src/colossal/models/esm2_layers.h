@@ -1,8 +1,8 @@
 // Layers of ESM-2 (Lin et al. 2023, doi:10.1126/science.ade2574), a language model of proteins that reads the letters
 // of a chain from both sides. The family esm2 is made of them, and so is the language model within ESMFold.
 //
-//   models::Esm2Embedding embedding("embedding", shape, {.mask_id = 32}, layers);       // any layout
-//   models::Block block = models::make_transformer_block("blocks.0", shape, models::esm2_block(shape, 1e4), layers, none);
+//   const models::Esm2Embedding embedding("embedding", 33, 2560, {.mask_id = 32}, layers);          // any layout
+//   models::add_transformer_blocks(model, shape, models::esm2_block(shape, 10000), layers);
 //
 // Within a model whose ranks all have whole chains, however the layout splits other states:
 //

@@ -166,8 +166,9 @@ class Registry {
  public:
   /// Adds an architecture and returns this registry.
   /// Errors ("model"): no name or make; a model_type or class of diffusers without names, from_json or to_json; a name,
-  ///                   preset, model_type (without HuggingFace::matches) or class that another architecture has; own keys or tables with the name of a
-  ///                   key that all models have; names in own_head or own_training that are no own keys.
+  ///                   preset, model_type (without HuggingFace::matches) or class that another architecture has; own
+  ///                   keys or tables with the name of a key that all models have; names in own_head or own_training
+  ///                   that are no own keys.
   Registry& add(Architecture architecture);
 
   const std::vector<std::shared_ptr<const Architecture>>& architectures() const { return rows_; }

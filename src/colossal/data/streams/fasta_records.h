@@ -7,8 +7,8 @@
 
 namespace colossal::data {
 
-/// Returns true if the name of a file ends as FASTA does, in upper or lower case: .fasta, .fa or .faa, also packed (.gz,
-/// .zst).
+/// Returns true if the name of a file ends as FASTA does, in upper or lower case: .fasta, .fa or .faa, also packed
+/// (.gz, .zst).
 bool is_fasta(std::string_view path);
 
 /// A reader of the records of a FASTA file. Each is the JSON object {"text": "MKTAYI..."} of its letters, in upper case

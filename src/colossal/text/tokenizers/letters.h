@@ -15,8 +15,9 @@
 
 namespace colossal::text {
 
-/// Gives the ids of EsmTokenizer of transformers 5.23. In contrast to it, decode() puts no spaces between letters. At each place of a text the longest token is taken. White space is left out. Of the rest, each run
-/// without white space becomes one unknown token; small letters are such a rest.
+/// A tokenizer with the ids of EsmTokenizer of transformers 5.23. In contrast to it, decode() puts no spaces between
+/// letters. At each place of a text the longest token is taken. White space is left out. Of the rest, each run without
+/// white space becomes one unknown token; small letters are such a rest.
 class LetterTokenizer final : public Tokenizer {
  public:
   /// Tokens with a purpose. They have no bytes in a decoded text.
