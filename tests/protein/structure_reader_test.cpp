@@ -221,6 +221,12 @@ TEST(StructureFiles, ReadsWhatIsWritten) {
   }
 }
 
+TEST(StructureFiles, NamesThePackagesThatABuildLacks) {
+  if (reads_structures()) GTEST_SKIP() << "built with gemmi";
+  EXPECT_THAT(test::thrown_message([] { read_structure("x.cif"); }),
+              HasSubstr("x.cif is a structure, which this build does not read; install gemmi-dev and tao-pegtl-dev"));
+}
+
 TEST(StructureFiles, RefusesOtherEndings) {
   EXPECT_THAT(test::thrown_message([] { read_structure("x.ent"); }), HasSubstr("must end in .cif or .pdb"));
   EXPECT_TRUE(is_structure_name("a/x.CIF.gz"));
