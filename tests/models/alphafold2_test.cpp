@@ -7,9 +7,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <numeric>
+
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/weight_source.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/formats/zip_file.h"
 #include "colossal/models/built_in.h"
 #include "colossal/models/config.h"
@@ -17,6 +26,7 @@
 #include "colossal/models/folding/folding_model.h"
 #include "colossal/models/folding/residue_tables.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/run/external_names.h"
 #include "models/made_model.h"
 #include "support/alphafold_weights.h"
@@ -189,6 +199,186 @@ TEST(AlphaFold2, HasTheValuesOfAlphaFoldWithTemplates) {
                  {49.99268487, 49.96572586},
                  .01680170938},
                 {-.2749805195, 1.914958137, .809181567, 5.42383378, 8.979261246});
+}
+
+/// Returns the numbers of parameters of the parts of a model, by the begin of their names in OpenFold.
+std::map<std::string, int64_t> parts_of(const ModelShape& shape) {
+  const Made made(shape, /*has_memory=*/false);
+  std::map<std::string, int64_t> parts;
+  for (const nn::ExternalName& name : shape.architecture->hugging_face.names(shape)) {
+    const std::string& theirs = name.parts.front().name;
+    const size_t begin = theirs.starts_with("aux_heads.") ? 10 : 0;
+    const tensor::ShardSpec& spec = const_cast<Made&>(made).parameters.at(name.ours).spec;
+    int64_t count = 1;
+    for (const int64_t size : spec.shape) count *= size;
+    parts[theirs.substr(0, theirs.find('.', begin))] += count;
+  }
+  EXPECT_EQ(made.parameters.numel(), std::accumulate(parts.begin(), parts.end(), int64_t{0},
+                                                     [](int64_t sum, auto& part) { return sum + part.second; }));
+  return parts;
+}
+
+TEST(AlphaFold2, HasTheParametersOfThePublishedModels) {
+  const auto shape_of = [](const char* name, const std::vector<std::string>& own) {
+    return built_in().resolve({.name = name, .own = own_keys(own)});
+  };
+  const auto count_of = [](const ModelShape& shape) { return Made(shape, /*has_memory=*/false).parameters.numel(); };
+  EXPECT_EQ(count_of(shape_of("alphafold2", {})), 93229082);
+  EXPECT_EQ(count_of(shape_of("alphafold2", {"templates=0"})), 92899674);
+  EXPECT_EQ(count_of(shape_of("alphafold2-ptm", {"templates=0"})), 92907930);
+  const std::map<std::string, int64_t> want{
+      {"input_embedder", 33024},     {"recycling_embedder", 2816},   {"template_embedder", 329408},
+      {"extra_msa_embedder", 1664},  {"extra_msa_stack", 2805248},   {"evoformer", 87936384},
+      {"structure_module", 2019116}, {"aux_heads.plddt", 73010},     {"aux_heads.distogram", 8256},
+      {"aux_heads.tm", 8256},        {"aux_heads.masked_msa", 5911}, {"aux_heads.experimentally_resolved", 14245}};
+  EXPECT_EQ(parts_of(shape_of("alphafold2-ptm", {})), want);
+}
+
+/// Sizes of a batch of waves.
+struct WaveSizes {
+  int64_t residues, clusters, extra, templates;
+};
+
+ModelShape tiny_shape() {
+  return built_in().resolve({.name = "alphafold2-tiny",
+                             .layers = 1,
+                             .own = own_keys({"templates=2", "template_blocks=2", "structure_layers=2", "pae=true"})});
+}
+
+/// Gives parameters waves that depend on their names, because many start at 0.
+void set_waves(nn::Parameters& parameters) {
+  const at::NoGradGuard no_grad;
+  for (nn::Parameter& p : parameters) {
+    const auto shift = static_cast<double>(std::hash<std::string>()(p.name) % 1000);
+    const bool is_norm = p.name.find("norm") != std::string::npos && p.name.ends_with("weight");
+    p.value.copy_(
+        (at::arange(p.value.numel(), at::kDouble) * .7 + shift).sin().mul(.2).add(is_norm ? 1 : 0).view_as(p.value));
+  }
+}
+
+/// Returns a batch of `rows` chains with waves in its fields, and masks of ones.
+tensor::Batch wave_batch(const ModelShape& shape, int64_t rows, const WaveSizes& sizes) {
+  const tensor::Batch empty = example_folding(
+      shape, {.rows = rows, .residues = sizes.residues, .clusters = sizes.clusters, .extra = sizes.extra}, at::kDouble);
+  const auto filled = [&](const std::string& name, const at::Tensor& like) -> at::Tensor {
+    std::vector<int64_t> shape = like.sizes().vec();
+    if (name.starts_with("template_")) shape[1] = sizes.templates;
+    if (name.find("mask") != std::string::npos) return at::ones(shape, at::kDouble);
+    const at::Tensor waves = cosines(.37, shape) * (name.find("positions") != std::string::npos ? 6 : 1);
+    if (name == "residue_index") return at::arange(shape[1], at::kLong).expand(shape).contiguous();
+    return like.scalar_type() == at::kLong ? waves.abs().mul(20).to(at::kLong) : waves;
+  };
+  tensor::Batch batch;
+  for (const tensor::Batch::Named& field : empty.fields())
+    batch.add(field.name, {filled(field.name, field.field.tensor), field.field.dims});
+  return batch;
+}
+
+/// Returns the batch with all its fields padded to `sizes`: numbers by ones, masks by zeros.
+tensor::Batch padded(const ModelShape& shape, const tensor::Batch& batch, const WaveSizes& sizes) {
+  const tensor::Batch larger = wave_batch(shape, batch.rows(), sizes);
+  tensor::Batch result;
+  for (const tensor::Batch::Named& field : batch.fields()) {
+    const bool is_mask = field.name.find("mask") != std::string::npos;
+    at::Tensor to = larger.at(field.name).clone();
+    is_mask ? to.zero_() : to.fill_(1);
+    at::Tensor part = to;
+    for (int64_t d = 0; d < to.dim(); ++d) part = part.narrow(d, 0, field.field.tensor.size(d));
+    part.copy_(field.field.tensor);
+    result.add(field.name, {to, field.field.dims});
+  }
+  return result;
+}
+
+TEST(AlphaFold2, IgnoresPadding) {
+  const ModelShape shape = tiny_shape();
+  Made made(shape);
+  set_waves(made.parameters);
+  const at::NoGradGuard no_grad;
+  const tensor::Batch batch = wave_batch(shape, 2, {.residues = 5, .clusters = 2, .extra = 2, .templates = 1});
+  const States want = end_of(made.model, copied(batch));
+  const FoldingHeads& heads = *made.model.folding;
+  const auto expect_same = [&](const tensor::Batch& other, const char* what) {
+    const States got = end_of(made.model, copied(other));
+    for (const int index : {heads.pair, heads.alignment, heads.structure, heads.frames, heads.angles}) {
+      at::Tensor part = state(got, index);
+      for (int64_t d = 0; d < part.dim(); ++d) part = part.narrow(d, 0, state(want, index).size(d));
+      EXPECT_LT((part - state(want, index)).abs().max().item<double>(), 1e-11) << what << ", state " << index;
+    }
+  };
+  expect_same(padded(shape, batch, {.residues = 7, .clusters = 2, .extra = 2, .templates = 1}), "residues");
+  expect_same(padded(shape, batch, {.residues = 5, .clusters = 3, .extra = 4, .templates = 1}), "rows");
+  expect_same(padded(shape, batch, {.residues = 5, .clusters = 2, .extra = 2, .templates = 2}), "templates");
+}
+
+TEST(AlphaFold2, NeedsNeitherTemplatesNorFurtherRows) {
+  const ModelShape shape = tiny_shape();
+  Made made(shape);
+  set_waves(made.parameters);
+  const at::NoGradGuard no_grad;
+  const tensor::Batch batch = wave_batch(shape, 1, {.residues = 5, .clusters = 2, .extra = 0, .templates = 0});
+  const tensor::Batch with_padding = padded(shape, batch, {.residues = 5, .clusters = 2, .extra = 2, .templates = 2});
+  const States alone = end_of(made.model, copied(batch)), other = end_of(made.model, copied(with_padding));
+  const int frames = made.model.folding->frames;
+  EXPECT_LT((state(alone, frames) - state(other, frames)).abs().max().item<double>(), 1e-11);
+}
+
+/// Gradients of a loss of all results, by parameter.
+using Gradients = std::map<std::string, at::Tensor>;
+
+Gradients gradients_of(const distributed::ParallelConfig& layout) {
+  const ModelShape shape = tiny_shape();
+  const tensor::Batch batch = wave_batch(shape, 2, {.residues = 5, .clusters = 2, .extra = 2, .templates = 2});
+  Gradients all;
+  std::mutex mutex;
+  comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
+    comm::Mesh mesh(world, layout.axes());
+    distributed::DistributedModel model(
+        mesh, layout, shape, {.dtype = at::kDouble},
+        {.micro_batches = 2, .costs = [&] {
+           return costs_of(shape, example_folding(shape, {.residues = 5, .clusters = 2, .extra = 2}, at::kDouble));
+         }});
+    set_waves(model.parameters());
+    std::vector<nn::ForwardContext> steps;
+    for (int64_t row = 0; row < 2; ++row)
+      steps.push_back(nn::step_of(batch.part(row, 1), {.training = true, .recompute = nn::Recompute::Block}));
+    const FoldingHeads& heads = *model.model().folding;
+    const auto loss = [&](int, const States& end, const nn::ForwardContext&) {
+      const at::Tensor& z = state(end, heads.pair);
+      return test::signature(state(end, heads.frames)) + test::signature(state(end, heads.angles)) +
+             test::signature(heads.letters(state(end, heads.alignment))) + test::signature(heads.errors(z)) +
+             test::signature(heads.lddt(state(end, heads.structure))) +
+             test::signature(heads.distogram(z, z.transpose(1, 2))) +
+             test::signature(heads.resolved(state(end, heads.unfolded)));
+    };
+    model.train(steps, loss, {});
+    const std::lock_guard lock(mutex);
+    for (const nn::Parameter& p : model.parameters())
+      all[p.name] = p.value.grad().defined() ? p.value.grad().clone() : at::Tensor();
+  });
+  return all;
+}
+
+TEST(AlphaFold2, TrainsInAPipelineAsInOneProcess) {
+  distributed::ParallelConfig layout;
+  const Gradients want = gradients_of(layout);
+  layout.pipeline.size = 2;
+  layout.pipeline.micro_batches = 2;
+  layout.pipeline.layers_per_stage = {3, 2};
+  const Gradients got = gradients_of(layout);
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, gradient] : want) {
+    ASSERT_TRUE(gradient.defined() && got.at(name).defined()) << name;
+    const double limit = 1e-10 * std::max(1., gradient.abs().max().item<double>());
+    EXPECT_LT((got.at(name) - gradient).abs().max().item<double>(), limit) << name;
+  }
+}
+
+TEST(AlphaFold2, RefusesTensorParallelism) {
+  distributed::ParallelConfig layout;
+  layout.tensor.size = 2;
+  EXPECT_THAT(test::thrown_message([&] { gradients_of(layout); }),
+              HasSubstr("parallel.tensor.size must be 1 for AlphaFold 2"));
 }
 
 }  // namespace

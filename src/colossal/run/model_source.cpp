@@ -21,6 +21,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/checkpoint/manifest.h"
+#include "colossal/checkpoint/strided_weights.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/clip_text_within.h"
@@ -273,9 +274,11 @@ std::string checksum_of_files(const std::string& path) {
 void check_is_model(const std::string& path) {
   if (checkpoint::ldm_part(path)) return;
   require_model_path(path, "run");
-  require(formats::is_gguf(path) || std::filesystem::exists(model_folder(path) + "/config.json"), "run", path,
+  // read_config() refuses such a file if it does not hold the weights of AlphaFold 2.
+  if (formats::is_gguf(path) || checkpoint::is_strided_file(path)) return;
+  require(std::filesystem::exists(model_folder(path) + "/config.json"), "run", path,
           " must be a run folder (with config.toml), a Hugging Face folder (with config.json), a pipeline of diffusers "
-          "(with model_index.json) or a GGUF file");
+          "(with model_index.json), a GGUF file, or the weights of AlphaFold 2 (.npz, .pt)");
 }
 
 std::string newest_checkpoint(const std::string& folder, const checkpoint::StepFolders& steps) {

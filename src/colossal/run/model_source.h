@@ -1,5 +1,5 @@
-// Where a model and its weights come from: a run folder, a folder of transformers or diffusers, a GGUF file, or a
-// preset.
+// Where a model and its weights come from: a run folder, a folder of transformers or diffusers, a GGUF file, AlphaFold
+// 2's weights in a file of OpenFold (.pt) or AlphaFold (.npz), or a preset.
 //
 //   const run::ModelSource source = run::find_source("runs/teacher", program, vocabulary);
 //   source.shape;                                     // known before a weight is read
@@ -68,8 +68,8 @@ ModelSource find_source(const std::string& path, const Program& program, int64_t
 ModelSource source_of_preset(const std::string& name, const Program& program, int64_t vocabulary = 0);
 
 /// Checks that a path that is no run folder is a folder of transformers or diffusers (also a pipeline, which stands for
-/// its denoiser), a makers' single file or a part of one (checkpoint/ldm/file.h), or a GGUF file. Errors ("run"): it is
-/// not.
+/// its denoiser), a makers' single file or a part of one (checkpoint/ldm/file.h), a GGUF file, or a file with a name
+/// like that of AlphaFold 2's weights (checkpoint::is_strided_file). Errors ("run"): it is not.
 void check_is_model(const std::string& path);
 
 /// Returns the source that a run folder is. `steps`: its checkpoints. `model`: the main model (empty), or another one

@@ -13,6 +13,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/ldm/file.h"
 #include "colossal/checkpoint/quantized/folder.h"
+#include "colossal/checkpoint/strided_weights.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/base_codes.h"
@@ -57,6 +58,7 @@ void check_gguf_numbers(const std::string& path) {
 /// Returns config.json of a folder as it is.
 nlohmann::json config_in_folder(const std::string& path) {
   if (const std::optional<checkpoint::LdmPart> part = checkpoint::ldm_part(path)) return checkpoint::ldm_config(*part);
+  if (checkpoint::is_strided_file(path)) return checkpoint::read_config(path);
   return read_json_object(model_folder(path) + "/config.json", "model");
 }
 
