@@ -374,6 +374,34 @@ TEST(AlphaFold2, TrainsInAPipelineAsInOneProcess) {
   }
 }
 
+TEST(AlphaFold2, ComputesFramesInFp32InBf16) {
+  const ModelShape shape = tiny_shape();
+  Made made(shape, /*has_memory=*/true, at::kBFloat16);
+  const at::NoGradGuard no_grad;
+  const tensor::Batch batch =
+      wave_batch(shape, 1, {.residues = 5, .clusters = 2, .extra = 2, .templates = 2})
+          .map([](const tensor::Field& field) {
+            return field.tensor.is_floating_point() ? field.tensor.to(at::kFloat) : field.tensor;
+          });
+  const nn::ForwardContext step = nn::step_of(batch);
+  const States end =
+      run_stage(made.model, {0, static_cast<int64_t>(made.model.blocks.size()) - 1, true, false}, {}, step);
+  check_sizes(made.model, end, step, static_cast<int64_t>(made.model.blocks.size()) - 2);
+  const States folded = end_of(made.model, copied(batch));
+  const FoldingHeads& heads = *made.model.folding;
+  EXPECT_EQ(state(folded, heads.pair).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(state(folded, heads.frames).scalar_type(), at::kFloat);
+  EXPECT_TRUE(folded_atoms(heads, folded, batch.at("aatype")).positions37.isfinite().all().item<bool>());
+}
+
+TEST(AlphaFold2, CountsItsOperations) {
+  const ModelShape shape = tiny_shape();
+  const Costs costs = costs_of(shape, example_folding(shape, {.residues = 5, .clusters = 2, .extra = 2}));
+  EXPECT_EQ(costs.blocks.size(),
+            5);  // two of templates, one of further rows, one of the Evoformer, the structure module
+  for (const double block : costs.blocks) EXPECT_GT(block, 0);
+}
+
 TEST(AlphaFold2, RefusesTensorParallelism) {
   distributed::ParallelConfig layout;
   layout.tensor.size = 2;
