@@ -326,8 +326,29 @@ TEST(AlphaFold2, NeedsNeitherTemplatesNorFurtherRows) {
 /// Gradients of a loss of all results, by parameter.
 using Gradients = std::map<std::string, at::Tensor>;
 
-Gradients gradients_of(const distributed::ParallelConfig& layout) {
-  const ModelShape shape = tiny_shape();
+/// Returns the sum of the signatures of the chains, each on its own, so that chains may be in any micro-batch.
+at::Tensor signature_of_chains(const at::Tensor& x) {
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (int64_t row = 0; row < x.size(0); ++row) sum = sum + test::signature(x.narrow(0, row, 1).contiguous());
+  return sum;
+}
+
+at::Tensor loss_of(const FoldingHeads& heads, const States& end) {
+  const at::Tensor &z = state(end, heads.pair), &structure = state(end, heads.structure);
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (const at::Tensor& result :
+       {state(end, heads.frames), state(end, heads.angles), heads.letters(state(end, heads.alignment)), heads.errors(z),
+        heads.lddt(structure), heads.distogram(z, z.transpose(1, 2)), heads.resolved(state(end, heads.unfolded))})
+    sum = sum + signature_of_chains(result);
+  return sum;
+}
+
+/// Returns the gradients of two chains with dropout, in micro-batches of `rows` chains.
+Gradients gradients_of(const distributed::ParallelConfig& layout, int64_t rows) {
+  ModelShape shape = tiny_shape();
+  auto own = shape.own.as<AlphaFold2Sizes>();
+  own.alignment_dropout = .15, own.pair_dropout = .25, own.structure_dropout = .1;
+  shape.own = own;
   const tensor::Batch batch = wave_batch(shape, 2, {.residues = 5, .clusters = 2, .extra = 2, .templates = 2});
   Gradients all;
   std::mutex mutex;
@@ -335,21 +356,17 @@ Gradients gradients_of(const distributed::ParallelConfig& layout) {
     comm::Mesh mesh(world, layout.axes());
     distributed::DistributedModel model(
         mesh, layout, shape, {.dtype = at::kDouble},
-        {.micro_batches = 2, .costs = [&] {
+        {.micro_batches = 2 / rows, .costs = [&] {
            return costs_of(shape, example_folding(shape, {.residues = 5, .clusters = 2, .extra = 2}, at::kDouble));
          }});
     set_waves(model.parameters());
     std::vector<nn::ForwardContext> steps;
-    for (int64_t row = 0; row < 2; ++row)
-      steps.push_back(nn::step_of(batch.part(row, 1), {.training = true, .recompute = nn::Recompute::Block}));
-    const FoldingHeads& heads = *model.model().folding;
+    for (int64_t first = 0; first < 2; first += rows)
+      steps.push_back(
+          nn::step_of(batch.part(first, rows),
+                      {.training = true, .dropout_seed = 3, .recompute = nn::Recompute::Block, .first_row = first}));
     const auto loss = [&](int, const States& end, const nn::ForwardContext&) {
-      const at::Tensor& z = state(end, heads.pair);
-      return test::signature(state(end, heads.frames)) + test::signature(state(end, heads.angles)) +
-             test::signature(heads.letters(state(end, heads.alignment))) + test::signature(heads.errors(z)) +
-             test::signature(heads.lddt(state(end, heads.structure))) +
-             test::signature(heads.distogram(z, z.transpose(1, 2))) +
-             test::signature(heads.resolved(state(end, heads.unfolded)));
+      return loss_of(*model.model().folding, end);
     };
     model.train(steps, loss, {});
     const std::lock_guard lock(mutex);
@@ -361,11 +378,11 @@ Gradients gradients_of(const distributed::ParallelConfig& layout) {
 
 TEST(AlphaFold2, TrainsInAPipelineAsInOneProcess) {
   distributed::ParallelConfig layout;
-  const Gradients want = gradients_of(layout);
+  const Gradients want = gradients_of(layout, 2);
   layout.pipeline.size = 2;
   layout.pipeline.micro_batches = 2;
   layout.pipeline.layers_per_stage = {3, 2};
-  const Gradients got = gradients_of(layout);
+  const Gradients got = gradients_of(layout, 1);
   ASSERT_EQ(got.size(), want.size());
   for (const auto& [name, gradient] : want) {
     ASSERT_TRUE(gradient.defined() && got.at(name).defined()) << name;
@@ -394,6 +411,15 @@ TEST(AlphaFold2, ComputesFramesInFp32InBf16) {
   EXPECT_TRUE(folded_atoms(heads, folded, batch.at("aatype")).positions37.isfinite().all().item<bool>());
 }
 
+TEST(AlphaFold2, OverwritesTheRecycledPairsWithoutGradients) {
+  const ModelShape shape = tiny_shape();
+  Made made(shape);
+  const at::NoGradGuard no_grad;
+  const tensor::Batch batch = wave_batch(shape, 1, {.residues = 5, .clusters = 2, .extra = 2, .templates = 2});
+  const States end = end_of(made.model, batch);
+  EXPECT_EQ(state(end, made.model.folding->pair).const_data_ptr(), batch.at("recycled_pair").const_data_ptr());
+}
+
 TEST(AlphaFold2, CountsItsOperations) {
   const ModelShape shape = tiny_shape();
   const Costs costs = costs_of(shape, example_folding(shape, {.residues = 5, .clusters = 2, .extra = 2}));
@@ -405,7 +431,7 @@ TEST(AlphaFold2, CountsItsOperations) {
 TEST(AlphaFold2, RefusesTensorParallelism) {
   distributed::ParallelConfig layout;
   layout.tensor.size = 2;
-  EXPECT_THAT(test::thrown_message([&] { gradients_of(layout); }),
+  EXPECT_THAT(test::thrown_message([&] { gradients_of(layout, 1); }),
               HasSubstr("parallel.tensor.size must be 1 for AlphaFold 2"));
 }
 

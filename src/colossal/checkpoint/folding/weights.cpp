@@ -67,7 +67,7 @@ FoldingWeights::FoldingWeights(std::unique_ptr<WeightSource> file, const std::st
       if (const size_t number = ours.find("{}"); number != std::string::npos)
         ours.replace(number, 2, std::to_string(i));
       Stored one{.name = name, .block = place->stacked ? i : -1, .form = place->form, .is_as_stored = false};
-      one.entry = {ours, entry->dtype, presented(sizes, place->form), 0,
+      one.entry = {"", entry->dtype, presented(sizes, place->form), 0,
                    (entry->end - entry->begin) / static_cast<uint64_t>(blocks)};
       add(ours, std::move(one), path);
     }
@@ -77,6 +77,7 @@ FoldingWeights::FoldingWeights(std::unique_ptr<WeightSource> file, const std::st
 
 void FoldingWeights::add(const std::string& name, Stored stored, const std::string& path) {
   const std::string in_file = stored.name;
+  stored.entry.name = name;
   const auto [found, is_new] = stored_.emplace(name, std::move(stored));
   require(is_new, kFoldingFile, path, ": ", printable(in_file), " and ", printable(found->second.name), " are both ",
           printable(name), "; remove one");
