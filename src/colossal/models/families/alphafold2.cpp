@@ -386,15 +386,16 @@ Preset preset(const char* name, int64_t layers, const AlphaFold2Sizes& own) {
 }  // namespace alphafold2
 
 Architecture alphafold2_architecture() {
-  return {.name = "alphafold2",
-          .own = AlphaFold2Sizes{},
-          .presets = {alphafold2::preset("alphafold2-tiny", 2, alphafold2::tiny()),
-                      alphafold2::preset("alphafold2", 48, {}), alphafold2::preset("alphafold2-ptm", 48, {.pae = true})},
-          .make = alphafold2::make,
-          .task = alphafold2::task,
-          .unused = {"hidden", "heads", "kv_heads", "head_dim", "ffn", "positions"},
-          .settle = alphafold2::settle,
-          .hugging_face = alphafold2_folder()};
+  return {
+      .name = "alphafold2",
+      .own = AlphaFold2Sizes{},
+      .presets = {alphafold2::preset("alphafold2-tiny", 2, alphafold2::tiny()),
+                  alphafold2::preset("alphafold2", 48, {}), alphafold2::preset("alphafold2-ptm", 48, {.pae = true})},
+      .make = alphafold2::make,
+      .task = alphafold2::task,
+      .unused = {"hidden", "heads", "kv_heads", "head_dim", "ffn", "positions"},
+      .settle = alphafold2::settle,
+      .hugging_face = alphafold2_folder()};
 }
 
 }  // namespace colossal::models
