@@ -34,6 +34,7 @@ Registry built_in() {
       .add(clip_vision_architecture())
       .add(bert_architecture())
       .add(esm2_architecture())
+      .add(esmfold_architecture())
       .add(t5_architecture());
   return registry;
 }

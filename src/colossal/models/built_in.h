@@ -100,6 +100,9 @@ Architecture bert_architecture();
 /// blocks with rotary positions and exact GELU, an embedding that follows the share of masked tokens, and BERT's head
 /// for masked tokens.
 Architecture esm2_architecture();
+/// ESMFold (doi:10.1126/science.ade2574, models/families/esmfold.h), which folds a protein from its sequence: ESM-2, a
+/// trunk of residues and pairs, and the structure module of AlphaFold 2. Its results are those of models/folding.
+Architecture esmfold_architecture();
 /// T5 (arXiv:1910.10683, models/families/t5.h): an encoder that reads a text, and a decoder that writes the answer.
 /// Dropout applies after the embedding, on each branch and after the norm of each stack. Attention weights and the
 /// inside of feed-forward layers have none.

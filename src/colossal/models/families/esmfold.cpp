@@ -1,0 +1,265 @@
+#include "colossal/models/families/esmfold.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/models/built_in.h"
+#include "colossal/models/decoder.h"
+#include "colossal/models/esmfold_block.h"
+#include "colossal/models/families/esmfold_blocks.h"
+#include "colossal/models/folding/folding_model.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/nn/features.h"
+#include "colossal/ops/geometry/residues.h"
+#include "colossal/protein/residues.h"
+
+namespace colossal::models {
+
+std::vector<std::string> esm2_tokens() {
+  std::vector<std::string> tokens{"<cls>", "<pad>", "<eos>", "<unk>"};
+  for (const char letter : std::string("LAGVSERTIDPKQNFYMHWCXBUZO.-")) tokens.emplace_back(1, letter);
+  tokens.insert(tokens.end(), {"<null_1>", "<mask>"});
+  return tokens;
+}
+
+void EsmfoldSizes::fields(Fields& f) {
+  constexpr int64_t kMost = 1 << 16;
+  const auto size = [&](const char* name, int64_t& value, const char* unit, const char* help) {
+    f.integer(name, value, unit, help, 1, kMost);
+  };
+  f.integer("language_layers", language_layers, "layers", "layers of the language model ESM-2", 1, kMost);
+  f.texts("tokens", tokens, "tokens of ESM-2, in the order of their ids");
+  f.flag("token_dropout", token_dropout, "ESM-2 scales embeddings by the share of masked tokens");
+  f.number("rope_theta", rope_theta, "", "base of the rotary positions of ESM-2", 1);
+  f.flag("embeds_types", embeds_types, "the trunk also reads a table of the types of residues");
+  size("single", single, "features", "features of a residue in the trunk");
+  size("pair", pair, "features", "features of a pair in the trunk");
+  size("single_width", single_width, "features", "features of an attention head of residues");
+  size("pair_width", pair_width, "features", "features of an attention head of pairs");
+  size("position_bins", position_bins, "residues", "distance in the chain from which on all count the same");
+  size("structure", structure, "features", "features of a residue in the structure module");
+  size("structure_pair", structure_pair, "features", "features of a pair in the structure module");
+  size("point_heads", point_heads, "heads", "heads of point attention");
+  size("point_width", point_width, "features", "features of a head of point attention");
+  size("query_points", query_points, "points", "points of a query");
+  size("value_points", value_points, "points", "points of a value");
+  size("structure_layers", structure_layers, "layers", "how often the structure module is applied");
+  size("transitions", transitions, "transitions", "transitions of a layer of the structure module");
+  size("angle_hidden", angle_hidden, "features", "features of the network of angles");
+  size("angle_blocks", angle_blocks, "blocks", "residual blocks of the network of angles");
+  f.number("structure_dropout", structure_dropout, "", "dropout of the structure module", 0, 1);
+  f.number("unit_angstrom", unit_angstrom, "Angstrom", "unit of translations in the structure module", 0);
+  size("lddt_hidden", lddt_hidden, "features", "features inside the head of LDDT");
+  size("passes", passes, "passes", "how often the model runs on a chain");
+}
+
+StructureSizes EsmfoldSizes::structure_sizes() const {
+  return {.points = {.single = structure,
+                     .pair = structure_pair,
+                     .heads = point_heads,
+                     .head_dim = point_width,
+                     .query_points = query_points,
+                     .value_points = value_points},
+          .layers = structure_layers,
+          .transitions = transitions,
+          .angle_hidden = angle_hidden,
+          .angle_blocks = angle_blocks,
+          .dropout = structure_dropout,
+          .angstrom = unit_angstrom};
+}
+
+int64_t EsmfoldSizes::id_of(const std::string& token) const {
+  const auto found = std::find(tokens.begin(), tokens.end(), token);
+  require(found != tokens.end(), "model", "the tokens of ESM-2 must include ", token, ": got ", tokens.size(),
+          " without it");
+  return found - tokens.begin();
+}
+
+std::vector<int64_t> EsmfoldSizes::ids_of_types() const {
+  std::vector<int64_t> ids{id_of("<pad>")};
+  for (int type = 0; type <= protein::kUnknownType; ++type)
+    ids.push_back(id_of(std::string(1, protein::letter_of_type(type))));
+  return ids;
+}
+
+namespace esmfold {
+
+Task task(const ModelShape&) { return {.reads = Reads::Fields, .writes = Writes::Nothing, .objective = "folding"}; }
+
+void settle(ModelShape& s) {
+  const auto own = s.own.as<EsmfoldSizes>();
+  refuse_grouped_queries(s);
+  refuse_free_heads(s, "an ESMFold");
+  require(s.head_dim % 2 == 0, "model", "features of a head of ESM-2 must be even, for rotary positions: got ",
+          s.head_dim);
+  require(s.dropout < .5, "model", "dropout of ESMFold must be below 0.5, because pairs have twice as much: got ",
+          s.dropout);
+  require(own.language_layers > 0, "model", "language_layers must be positive: got ", own.language_layers);
+  own.ids_of_types();
+  for (const char* token : {"<cls>", "<eos>", "<mask>"}) own.id_of(token);
+  s.positions = 0;
+  s.tied = false;
+  s.set(FurtherBlocks{.before = own.language_layers + 1, .after = 1});
+  s.set(FoldingSizes{.single = own.single,
+                     .pair = own.pair,
+                     .structure = own.structure,
+                     .structure_layers = own.structure_layers,
+                     .folds_complexes = true,
+                     .passes = own.passes});
+}
+
+/// The heads, by the names of transformers. Those of letters and of contacts are not used in folding.
+struct Heads {
+  Heads(const ModelShape& s, const EsmfoldSizes& own, nn::Layers& make)
+      : lddt_norm(make.layer_norm("head.lddt.norm", own.structure, {})),
+        distances(make.dense("head.distogram", own.pair, kBins, {.deviation = kDeviation})),
+        errors(make.dense("head.errors", own.pair, kBins, {.deviation = kDeviation})),
+        letters(make.dense("head.letters", own.single, kLetters, {.deviation = kDeviation})),
+        contacts(make.dense("head.contacts", own.language_layers * s.heads, 1, {.deviation = kDeviation})) {
+    const int64_t sizes[] = {own.structure, own.lddt_hidden, own.lddt_hidden, kAtoms * kLddtBins};
+    for (int i = 0; i < 3; ++i)
+      lddt.push_back(make.dense(concat("head.lddt.", i), sizes[i], sizes[i + 1], {.deviation = kDeviation}));
+  }
+  static constexpr int64_t kBins = 64, kLetters = 23, kAtoms = 37, kLddtBins = 50;
+  std::unique_ptr<nn::Norm> lddt_norm;
+  std::vector<std::unique_ptr<nn::Dense>> lddt;
+  std::unique_ptr<nn::Dense> distances, errors, letters, contacts;
+};
+
+std::shared_ptr<const FoldingHeads> folding_heads(const std::shared_ptr<const Heads>& heads) {
+  FoldingHeads made{.pair = kPair,
+                    .single = kSingle,
+                    .language = kLanguage,
+                    .structure = kStructure,
+                    .frames = kFrames,
+                    .angles = kAngles};
+  made.lddt = [heads](const at::Tensor& structure) {
+    at::Tensor x = heads->lddt_norm->forward(structure);
+    for (const auto& layer : heads->lddt) x = layer->forward(x);  // without an activation between them
+    return x.unflatten(-1, at::IntArrayRef{Heads::kAtoms, Heads::kLddtBins});
+  };
+  made.distogram = [heads](const at::Tensor& rows, const at::Tensor& mirrored) {
+    return heads->distances->forward((rows + mirrored) / 2);
+  };
+  made.errors = [heads](const at::Tensor& rows) { return heads->errors->forward(rows); };
+  made.beta = [](const at::Tensor& atoms37, const at::Tensor&) {
+    return ops::expected_cb(atoms37.select(-2, protein::kAtomN), atoms37.select(-2, protein::kAtomCa),
+                            atoms37.select(-2, protein::kAtomC));
+  };
+  return std::make_shared<const FoldingHeads>(std::move(made));
+}
+
+/// The trunk has all features and residues of a chain on each rank.
+void check_layout(const ModelShape& s, nn::Layers& layers) {
+  require(!layers.splits_tokens() && layers.batch_parts() == 1 &&
+              !layers.features(s.hidden, nn::Place::Outside)->is_split(),
+          "parallel",
+          "ESMFold must have whole chains and features on each rank: got a layout that splits them; leave out "
+          "parallel.sequence and parallel.tensor");
+}
+
+void add_trunk(Model& model, const ModelShape& s, nn::Layers& layers) {
+  const auto own = s.own.as<EsmfoldSizes>();
+  const EsmFoldSizes sizes{.sequence = own.single,
+                           .pair = own.pair,
+                           .sequence_width = own.single_width,
+                           .pair_width = own.pair_width,
+                           .dropout = s.dropout};
+  for (int64_t i = 0; i < s.layers; ++i) {
+    const auto block = std::make_shared<const EsmFoldBlock>(layers, concat("blocks.", model.blocks.size()), sizes);
+    const auto run = [block](States& states, const nn::ForwardContext& step) {
+      // A recomputed block runs without gradients first, and backward reads its inputs again.
+      const bool keeps = step.training && !at::GradMode::is_enabled();
+      const auto own_copy = [&](int state) { return keeps ? states[state].clone() : states[state]; };
+      const at::Tensor mask = step.batch->at("seq_mask").to(states[kPair].scalar_type());
+      const EsmFoldTrunk end = block->forward({.s = own_copy(kSingle), .z = own_copy(kPair)}, mask, step);
+      states[kSingle] = end.s;
+      states[kPair] = end.z;
+    };
+    model.blocks.push_back({{kSingle, kPair}, {kSingle, kPair}, run});
+  }
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  check_layout(s, layers);
+  const auto own = s.own.as<EsmfoldSizes>();
+  Model model;
+  model.fields = {"aatype", "residue_index", "seq_mask", "recycled_single", "recycled_pair", "recycled_beta"};
+  model.states = states_of(s, layers.parameters().options().dtype);
+  const auto language = std::make_shared<const LanguageStart>(s, layers);
+  model.embed = Embed({kHidden, kShares, kMixed},
+                      [language](States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
+                        language->forward(states, batch, step);
+                      });
+  for (int64_t i = 0; i < own.language_layers; ++i) {
+    const auto block = std::make_shared<const LanguageBlock>(s, i, layers);
+    model.blocks.push_back({{kHidden, kShares, kMixed},
+                            {kHidden, kMixed},
+                            [block](States& states, const nn::ForwardContext& step) { block->forward(states, step); }});
+  }
+  const auto start = std::make_shared<const TrunkStart>(s, concat("blocks.", model.blocks.size()), layers);
+  model.blocks.push_back({{kMixed},
+                          {kLanguage, kSingle, kPair},
+                          [start](States& states, const nn::ForwardContext& step) { start->forward(states, step); }});
+  add_trunk(model, s, layers);
+  const auto end = std::make_shared<const StructureEnd>(s, concat("blocks.", model.blocks.size()), layers);
+  model.blocks.push_back({{kSingle, kPair},
+                          {kStructure, kFrames, kAngles},
+                          [end](States& states, const nn::ForwardContext& step) { end->forward(states, step); }});
+  const std::vector<int> results{kLanguage, kSingle, kPair, kStructure, kFrames, kAngles};
+  model.norm = Block(results, results, [](States&, const nn::ForwardContext&) {});
+  model.folding = folding_heads(std::make_shared<const Heads>(s, own, layers));
+  return model;
+}
+
+ModelShape sized(int64_t hidden, int64_t layers, int64_t heads, int64_t ffn, const EsmfoldSizes& own) {
+  return {.hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / heads,
+          .ffn = ffn,
+          .norm_epsilon = 1e-5,
+          .tied = false,
+          .own = own};
+}
+
+/// Returns the published model with ESM-2 of 3 billion parameters, and a toy.
+std::vector<Preset> presets() {
+  const EsmfoldSizes toy{.language_layers = 2,
+                         .single = 32,
+                         .pair = 16,
+                         .single_width = 8,
+                         .pair_width = 8,
+                         .structure = 32,
+                         .structure_pair = 16,
+                         .point_heads = 4,
+                         .point_width = 8,
+                         .structure_layers = 4,
+                         .angle_hidden = 16,
+                         .lddt_hidden = 16,
+                         .passes = 2};
+  return {{"esmfold-tiny", sized(32, 2, 4, 64, toy)},
+          {"esmfold", sized(2560, 48, 40, 10240, EsmfoldSizes{.language_layers = 36})}};
+}
+
+}  // namespace esmfold
+
+Architecture esmfold_architecture() {
+  return {.name = "esmfold",
+          .own = EsmfoldSizes{.language_layers = 36},
+          .presets = esmfold::presets(),
+          .make = esmfold::make,
+          .task = esmfold::task,
+          .unused = {"positions"},
+          .settle = esmfold::settle,
+          .hugging_face = esmfold_folder()};
+}
+
+}  // namespace colossal::models
