@@ -56,7 +56,8 @@ std::unique_ptr<nn::Vector> table(nn::Layers& make, const std::string& name, int
 /// Returns the rows of a table whose first row gets no gradient, as transformers trains it.
 at::Tensor lookup_of_types(const at::Tensor& table, const at::Tensor& types) {
   const at::Tensor rows = nn::lookup(table, types);
-  return at::where(types.eq(0).unsqueeze(-1), rows.detach(), rows);
+  const at::Tensor index = types.unsqueeze(-1);
+  return rows.masked_fill(index.eq(0), 0) + rows.detach().masked_fill(index.ne(0), 0);
 }
 
 }  // namespace
@@ -160,12 +161,12 @@ at::Tensor TrunkStart::language(const at::Tensor& mixed, const nn::ForwardContex
 /// Without gradients z is made by rows, and in the place of the field if nothing reads it again.
 at::Tensor TrunkStart::pairs(const tensor::Batch& batch, const nn::ForwardContext& step) const {
   const at::Tensor &before = batch.at("recycled_pair"), &index = batch.at("residue_index");
-  const at::Tensor beta = batch.at("recycled_beta"), seen = batch.at("seq_mask").ne(0);
+  const at::Tensor beta = batch.at("recycled_beta"), seen = batch.at("seq_mask");
   const at::Tensor distances = distances_->value(), positions = positions_->value();
   const auto rows_of = [&](int64_t first, int64_t count) {
     const auto rows = [&](const at::Tensor& x) { return x.narrow(1, first, count); };
     const at::Tensor offsets = (index.unsqueeze(1) - rows(index).unsqueeze(2)).clamp(-position_bins_, position_bins_);
-    const at::Tensor hidden = rows(seen).unsqueeze(2).logical_and(seen.unsqueeze(1)).logical_not();
+    const at::Tensor hidden = (rows(seen).unsqueeze(2) * seen.unsqueeze(1)).eq(0);
     const at::Tensor squares =
         ops::squared_distances(rows(beta).to(ops::wide_type(beta)), beta.to(ops::wide_type(beta)));
     const at::Tensor bins = ops::bins_of_squares(squares, ops::kRecycledDistancesOfEsmFold);
