@@ -180,6 +180,12 @@ void export_parts(const ExportRequest& r, const run::Program& program, comm::Mes
   diffusion::export_parts_of_clips(r.to, source, mesh, text_encoder, program);
 }
 
+/// Returns true if each tensor keeps the dtype that it has in the folder: those of a folding model may differ.
+bool keeps_dtypes(const ExportRequest& r, const run::SavedModel& saved) {
+  return r.dtype.empty() && !run::is_run(r.from) && r.adapters.empty() &&
+         saved.model->model().shape.part<models::FoldingSizes>().single > 0;
+}
+
 void check_export(const ExportRequest& r) {
   const bool to_file = is_gguf_name(r.to);
   if (r.adapters.size() > 1) throw UsageError("colossal export: --adapter must be given once");
@@ -251,8 +257,10 @@ int export_model(const Arguments& arguments, const run::Program* program) {
     const nn::Parameters& parameters = saved.model->parameters();
     const at::ScalarType dtype = r.dtype.empty() ? parameters.options().dtype : dtype_named(r.dtype);
     const nlohmann::json config = run::exported_config(saved, used.models, dtype);
-    checkpoint::export_weights(r.to, parameters, run::external_names(shape), config, mesh.group("data"), kMaxFileBytes,
-                               dtype);
+    const checkpoint::ExternalNames names = run::external_names(shape);
+    const checkpoint::TensorDtypes dtypes = keeps_dtypes(r, saved) ? checkpoint::dtypes_in(r.from, names, dtype)
+                                                                   : checkpoint::TensorDtypes{.others = dtype};
+    checkpoint::export_weights(r.to, parameters, names, config, mesh.group("data"), kMaxFileBytes, dtypes);
     if (world->rank() == 0) {
       run::write_companions(saved, r.to);
       if (!r.adapters.empty()) run::take_companions_of_adapter(merged_adapter(r), r.to);

@@ -81,11 +81,15 @@ namespace {
 
 /// Returns the tensors of the folder in the order of the parts, each tensor once, so that a layer's tensors stay
 /// together.
-std::vector<TensorEntry> entries_of(const std::vector<ExternalPart>& parts, at::ScalarType dtype) {
+std::vector<TensorEntry> entries_of(const std::vector<ExternalPart>& parts, const TensorDtypes& dtypes) {
   std::vector<TensorEntry> entries;
+  const auto dtype_of = [&](const std::string& name) {
+    const auto found = dtypes.by_name.find(name);
+    return found == dtypes.by_name.end() ? dtypes.others : found->second;
+  };
   std::set<std::string> planned;
   for (const ExternalPart& part : parts)
-    if (planned.insert(part.name).second) entries.push_back({part.name, dtype, part.external_shape()});
+    if (planned.insert(part.name).second) entries.push_back({part.name, dtype_of(part.name), part.external_shape()});
   return entries;
 }
 
@@ -119,6 +123,13 @@ void write_shard(const std::string& path, const WeightFile& shard, const std::ma
 void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
                     const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes,
                     std::optional<at::ScalarType> dtype) {
+  export_weights(folder, parameters, external, config, world, max_file_bytes,
+                 TensorDtypes{.others = dtype.value_or(parameters.options().dtype)});
+}
+
+void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
+                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes,
+                    const TensorDtypes& dtypes) {
   const at::Device device = parameters.options().device;
   const bool first = world.rank() == 0;
   std::vector<ExternalPart> parts;
@@ -129,11 +140,11 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   });
   std::map<std::string, Parts> by_name;
   for (const ExternalPart& part : parts) by_name[part.name].push_back(&part);
-  std::vector<TensorEntry> entries = entries_of(parts, dtype.value_or(parameters.options().dtype));
+  std::vector<TensorEntry> entries = entries_of(parts, dtypes);
   if (external.writes_copies)
     for (const nn::ExternalCopy& copy : external.copies) {
       const Parts& original = by_name.at(copy.original);
-      entries.push_back({copy.name, entries.front().dtype, original.front()->external_shape()});
+      entries.push_back({copy.name, dtypes.others, original.front()->external_shape()});
       by_name[copy.name] = original;
     }
   const std::vector<WeightFile> shards = plan_weight_files(entries, max_file_bytes, external.stem);

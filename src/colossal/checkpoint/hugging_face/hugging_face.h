@@ -131,4 +131,18 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
                     const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes = int64_t{5} << 30,
                     std::optional<at::ScalarType> dtype = {});
 
+/// The dtypes of the tensors of a folder, by the names of ExternalNames.
+struct TensorDtypes {
+  at::ScalarType others = at::kFloat;               ///< of all tensors that are not named
+  std::map<std::string, at::ScalarType> by_name{};  ///< floating ones
+};
+
+/// Returns the dtypes that a folder has. Errors: as import_weights() for damaged files. Cost: reads headers.
+TensorDtypes dtypes_in(const std::string& folder, const ExternalNames& external, at::ScalarType others);
+
+/// Writes the same with a dtype for each tensor.
+void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
+                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes,
+                    const TensorDtypes& dtypes);
+
 }  // namespace colossal::checkpoint

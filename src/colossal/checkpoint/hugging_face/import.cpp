@@ -304,6 +304,17 @@ std::optional<std::string> find_tensor(const std::string& folder, const std::str
   return {};
 }
 
+TensorDtypes dtypes_in(const std::string& folder, const ExternalNames& external, at::ScalarType others) {
+  const std::unique_ptr<WeightSource> files = open_weights(folder);
+  TensorDtypes dtypes{.others = others};
+  for (const nn::ExternalName& name : external.names)
+    for (const nn::ExternalRows& part : name.parts)
+      if (const std::optional<std::string> found = tensor_of(*files, part.name, external))
+        if (const at::ScalarType dtype = files->entries().at(*found)->dtype; at::isFloatingType(dtype))
+          dtypes.by_name[part.name] = dtype;
+  return dtypes;
+}
+
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external) {
   std::vector<NamedTensor> values;
   for (const nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});

@@ -192,10 +192,10 @@ std::vector<nn::ExternalName> single_layers(const ModelShape& s, const std::stri
 }
 
 /// Returns the layers of the numbered blocks, of ESM-2 and of the trunk.
-std::vector<nn::ExternalName> block_layers() {
-  const std::string self = "attention.self.";
+std::vector<nn::ExternalName> block_layers(int64_t hidden) {
+  const auto rows = [&](const char* layer) { return nn::ExternalRows(concat("attention.self.", layer), 0, hidden); };
   std::vector<nn::ExternalName> names{{"norm_1", {"attention.LayerNorm"}},
-                                      {"attention.qkv", {self + "query", self + "key", self + "value"}},
+                                      {"attention.qkv", {rows("query"), rows("key"), rows("value")}},
                                       {"attention.out", {"attention.output.dense"}},
                                       {"norm_2", {"LayerNorm"}},
                                       {"mlp.up", {"intermediate.dense"}},
@@ -222,7 +222,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   const auto own = s.own.as<EsmfoldSizes>();
   const int64_t start = own.language_layers, end = start + 1 + s.layers;
   FolderNames names{.outside = single_layers(s, concat("blocks.", start, "."), concat("blocks.", end, ".")),
-                    .in_block = block_layers()};
+                    .in_block = block_layers(s.hidden)};
   for (int64_t i = 0; i <= end; ++i)
     names.each_block.push_back(i < start ? concat("esm.encoder.layer.", i, ".")
                                          : concat("trunk.blocks.", i - start - 1, "."));
