@@ -133,6 +133,17 @@ class Engine : public Resumable {
   ///            that is not one number.
   /// training.cuda_graph has no effect on such a call: it is not replayed.
   double train_step(const tensor::Batch& batch, double weight, const Loss& loss, const std::string& model = "");
+  /// Does the same row by row, and scales the gradient of each row whose L2 norm over all parameters is above `limit`
+  /// to that norm, before gradients are summed over rows and ranks. `loss` gets steps of one row, whose losses are
+  /// those of the row. Dropout is that of train_step().
+  ///
+  /// Memory:        the gradients of the model once more on each rank.
+  /// Communication: as train_step(). If ranks have other tokens of a row, an all_reduce of all gradients for each row
+  ///                among them.
+  /// Cost:          the host waits for the device once for each row.
+  /// Errors ("training"): a limit that is not above 0; a pipeline, or ranks that share parameters ("tensor",
+  ///                      "expert"); errors of train_step().
+  double train_rows(const tensor::Batch& batch, double weight, const Loss& loss, double limit);
   /// Returns `batch` with the results of forward() as the field `field`, on every rank that reads this batch, the ranks
   /// of other stages included, so that the next pass can read them. The result of a micro-batch must be that of its
   /// whole rows and the same on all ranks of the model, as nn::LossHead and nn::Outputs return it. The example of the
@@ -282,6 +293,8 @@ class Engine : public Resumable {
   /// Returns the step, canonical if the model's passes are.
   static nn::ForwardContext as_generated(const Member& member, nn::ForwardContext step);
   nn::ForwardContext training_step_of(const Member& member, const tensor::Batch& micro_batch, int64_t index) const;
+  /// Returns the step of one row of a batch of this replica's rows.
+  nn::ForwardContext training_step_of_row(const Member& member, const tensor::Batch& batch, int64_t row) const;
   /// Implements both overloads of train_step(). `by_graph`: `loss` is the one that captured() records.
   double train_on(const Member& member, const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph);
   Loss objective_loss() const;

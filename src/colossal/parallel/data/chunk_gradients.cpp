@@ -22,6 +22,16 @@ at::Tensor slice_of(const at::Tensor& part, const memory::Segment& segment) {
   return part.narrow(0, segment.first, segment.length);
 }
 
+/// Returns the sum of squares, [] in fp64.
+at::Tensor sum_of_squares(const at::Tensor& x) {
+  return at::linalg_vector_norm(x, 2, at::OptionalIntArrayRef(), false, at::kDouble).square();
+}
+
+/// Returns zeros for a sum of rows that are of the sizes and dtype of `like`.
+at::Tensor zeros_for_rows(const at::Tensor& like) {
+  return at::zeros(like.sizes(), like.options().dtype(at::promote_types(like.scalar_type(), at::kFloat)));
+}
+
 void sum_over(const std::vector<comm::Group*>& groups, at::Tensor& sum) {
   for (comm::Group* group : groups) group->all_reduce(sum, comm::Reduce::Sum).wait();
 }
@@ -45,7 +55,7 @@ class WholeGradients final : public ChunkGradients {
   void zero() override {
     ops::zero_(whole_);
     is_sum_ = false;
-    further_.reset(), sent_further_.reset();
+    further_.reset(), sent_further_.reset(), rows_.reset();
     if (std::exchange(is_sent_, false) && is_view_) attach();
     if (is_view_) return;
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
@@ -112,6 +122,26 @@ class WholeGradients final : public ChunkGradients {
     if (std::exchange(is_sent_, false) && is_view_) attach();
   }
 
+  void begin_rows() override {
+    const memory::KindScope kind(memory::Kind::Gradients);
+    rows_ = zeros_for_rows(whole_);
+    keep_row(1);  // the sum of earlier passes
+  }
+  at::Tensor row_squares(comm::Group* tokens) override {
+    const at::NoGradGuard no_grad;
+    if (tokens) tokens->all_reduce(whole_, comm::Reduce::Sum).wait();
+    return sum_of_squares(whole_);
+  }
+  void keep_row(double factor) override {
+    const at::NoGradGuard no_grad;
+    rows_.add_(whole_, factor);
+    ops::zero_(whole_);
+  }
+  void take_rows() override {
+    const at::NoGradGuard no_grad;
+    whole_.copy_(std::exchange(rows_, {}));
+  }
+
   bool are_in_place() const override { return is_view_; }
 
  private:
@@ -130,6 +160,7 @@ class WholeGradients final : public ChunkGradients {
   bool is_sent_ = false;  // send() was called in this pass
   at::Tensor whole_, part_;
   at::Tensor further_, sent_further_;  // gradients after send(), and those under way; else undefined
+  at::Tensor rows_;                    // sum of rows; defined from begin_rows() to take_rows()
   comm::Work work_;
 };
 
@@ -151,6 +182,7 @@ class PartGradients final : public ChunkGradients {
     sent_.reset();
     received_.reset();
     failure_ = nullptr;
+    rows_.reset();
     is_complete_ = false;
     if (std::exchange(is_aside_, false))
       for (const auto& offloaded : aside_) offloaded->discard();
@@ -240,6 +272,31 @@ class PartGradients final : public ChunkGradients {
     for (const memory::Shard& shard : shards_) shard.drop_gradients_after_update();
   }
 
+  void begin_rows() override { rows_.reset(); }
+  at::Tensor row_squares(comm::Group* tokens) override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    begin_whole();
+    clear_gaps();
+    if (tokens) tokens->all_reduce(whole_, comm::Reduce::Sum).wait();
+    return sum_of_squares(whole_);
+  }
+  void keep_row(double factor) override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    if (!rows_.defined()) rows_ = zeros_for_rows(whole_);
+    rows_.add_(whole_, factor);
+    whole_.reset();
+    std::fill(filled_.begin(), filled_.end(), false);
+  }
+  void take_rows() override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    begin_whole();
+    whole_.copy_(std::exchange(rows_, {}));
+    std::fill(filled_.begin(), filled_.end(), true);
+  }
+
   bool are_in_place() const override { return false; }
 
  private:
@@ -313,6 +370,7 @@ class PartGradients final : public ChunkGradients {
   std::vector<memory::Shard> shards_;
   Summands summands_;
   GradientOptions options_;
+  at::Tensor rows_;  // sum of rows; defined from the first keep_row() to take_rows()
   // Defined only between the first gradient of a pass and its sum; sent_ = whole gradients under way
   at::Tensor whole_, sent_, received_;
   std::vector<bool> filled_;  // true if whole_ has a gradient of that slot

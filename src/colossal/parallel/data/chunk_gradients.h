@@ -1,6 +1,7 @@
 // Gradients of one chunk, from the parameters where autograd leaves them to the sum in the chunk's shards.
 #pragma once
 #include <ATen/core/ScalarType.h>
+#include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <span>
@@ -40,6 +41,19 @@ class ChunkGradients {
   virtual void end_pass() {}
   /// Makes gradients of zero for the shards if none arrived since zero(). Errors: as Shard::lease().
   virtual void complete() {}
+
+  // Rows whose gradients are scaled one by one (GradientReducer::begin_rows()):
+
+  /// Sets aside what take() moved here so far, and expects the gradients of rows.
+  virtual void begin_rows() = 0;
+  /// Returns the sum of the squares of the gradients of one row, [] in fp64, after it summed them over `tokens`, the
+  /// ranks that have other tokens of the row; null = there are none. Collective among these ranks.
+  virtual at::Tensor row_squares(comm::Group* tokens) = 0;
+  /// Adds the gradients of the row times `factor` to the sum of rows, and clears them.
+  virtual void keep_row(double factor) = 0;
+  /// Takes the sum of rows as the gradients of a pass, for send().
+  virtual void take_rows() = 0;
+
   /// Returns true if autograd adds to the gradients in place, so that take() has nothing to do.
   virtual bool are_in_place() const = 0;
 };

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -197,6 +198,42 @@ void GradientReducer::begin(bool last, const std::string& model) {
   s.active = true;
   s.last = last;
   s.next = 0;
+}
+
+void GradientReducer::begin_rows(const std::string& model) {
+  State& s = *state_;
+  s.finish();
+  for (Departure& d : s.chunks)
+    if (d.model == model) d.gradients->begin_rows();
+}
+
+void GradientReducer::begin_row(const std::string& model) {
+  if (!state_->store.takes_part()) state_->store.rethrow();
+  state_->begin(model);  // not active: nothing is sent
+}
+
+at::Tensor GradientReducer::row_squares() {
+  State& s = *state_;
+  comm::Mesh& mesh = s.store.mesh();
+  const std::vector<std::string> rows = mesh.coordinates().row_axes();
+  at::Tensor sum;
+  for (Departure* d : s.of_pass) {
+    std::vector<std::string> axes = d->chunk->slots().front().parameter->spec.gradient_axes;
+    std::erase_if(axes, [&](const auto& axis) { return std::find(rows.begin(), rows.end(), axis) != rows.end(); });
+    comm::Group* const tokens = mesh.coordinates().size(axes) > 1 ? &mesh.group(axes) : nullptr;
+    const at::Tensor squares = d->gradients->row_squares(tokens);
+    sum = sum.defined() ? sum + squares : squares;
+  }
+  return sum;
+}
+
+void GradientReducer::keep_row(double factor) {
+  for (Departure* d : state_->of_pass) d->gradients->keep_row(factor);
+}
+
+void GradientReducer::finish_rows() {
+  for (Departure* d : state_->of_pass) d->gradients->take_rows();
+  begin(/*last=*/true, state_->model);
 }
 
 void GradientReducer::finish() {

@@ -9,6 +9,8 @@
 //   }
 //   reducer.finish();                                 // store.shards() have the sums over all ranks
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <string>
 
@@ -59,6 +61,28 @@ class GradientReducer {
   /// Call it before each backward pass, or in a pipeline before each step that makes gradients. `last` is true for the
   /// last one of a step; chunks that it does not touch are sent in finish(). `model` is the model that the pass uses.
   void begin(bool last, const std::string& model = "");
+  /// Prepares for rows whose gradients are scaled one by one before they are summed over rows and ranks:
+  ///
+  ///   reducer.begin_rows("");
+  ///   for (...) {
+  ///     reducer.begin_row("");
+  ///     backward(row);
+  ///     reducer.keep_row(factor_for(reducer.row_squares()));
+  ///   }
+  ///   reducer.finish_rows();                          // then finish()
+  ///
+  /// No rank may have parts of a parameter, and none has a pipeline. Memory: the whole gradients of the model once more
+  /// on each rank, in fp32 at least. Communication: an all_reduce of each chunk for each row over the gradient_axes
+  /// that do not split rows, if there are any; then as a pass.
+  void begin_rows(const std::string& model);
+  /// Call it before the backward pass of each row.
+  void begin_row(const std::string& model);
+  /// Returns the sum of the squares of the row's gradient, [] in fp64 on the device.
+  at::Tensor row_squares();
+  /// Adds the row's gradient times `factor` to the sum.
+  void keep_row(double factor);
+  /// Begins to sum the sum of rows over ranks.
+  void finish_rows();
   /// Returns when all gradients are those sums. Every rank must call it.
   void finish();
   /// Call it after the last pass of a step, before its update: see "Several models". Sends nothing.
