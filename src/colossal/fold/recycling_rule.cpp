@@ -2,13 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/data/folding/pass_fields.h"
+#include "colossal/fold/finite_check.h"
 #include "colossal/models/folding/folding_model.h"
 #include "colossal/run/objectives/folding/folding_objective.h"
 #include "colossal/tensor/host_value.h"
@@ -80,6 +84,22 @@ models::Recycled run_pass(train::Engine& engine, const tensor::Batch& batch) {
   return on_all_stages(engine, std::move(own), batch);
 }
 
+/// Returns the batch of pass `passes` - 1, and calls `after` after each pass before it.
+tensor::Batch passes_before(train::Engine& engine, const tensor::Batch& batch, int64_t passes,
+                            const std::function<void(int64_t pass)>& after) {
+  require(passes >= 1, "fold", "passes must be at least 1: got ", passes);
+  const tensor::Batch all = in_precision_of(engine, batch);
+  models::Recycled recycled;
+  for (int64_t pass = 0;; ++pass) {
+    tensor::Batch one = models::with_recycled(data::batch_of_pass(all, pass), recycled, engine.model().shape,
+                                              engine.model().folding->ranks.get());
+    if (pass + 1 == passes) return one;
+    recycled = {};  // the batch alone holds it now
+    recycled = run_pass(engine, one);
+    if (after) after(pass);
+  }
+}
+
 class RecyclingRule final : public train::StepRule {
  public:
   RecyclingRule(const run::FoldingObjective& objective, uint64_t seed) : objective_(objective), seed_(seed) {}
@@ -87,7 +107,7 @@ class RecyclingRule final : public train::StepRule {
   train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
     const int64_t most = objective_.keys().passes,
                   passes = engine.device().is_meta() ? most : passes_of_step(seed_, engine.steps_done(), most);
-    const tensor::Batch batch = after_passes(engine, next(), passes);
+    const tensor::Batch given = next(), batch = after_passes(engine, given, passes);
     objective_.check_model(engine.model());
     objective_.check(batch);
     std::vector<at::Tensor> measured;
@@ -97,8 +117,11 @@ class RecyclingRule final : public train::StepRule {
       return loss;
     };
     engine.zero_grad();
-    const double weight = objective_.weight(batch), loss = engine.train_step(batch, weight, loss_of);
-    train::StepOutcome outcome{.loss = loss, .result = engine.step()};
+    const double weight = objective_.weight(batch), limit = objective_.keys().clip_sample,
+                 loss = limit > 0 ? engine.train_rows(batch, weight, loss_of, limit)
+                                  : engine.train_step(batch, weight, loss_of);
+    if (!std::isfinite(loss)) check_finite(engine, given, passes);
+    train::StepOutcome outcome{.loss = loss, .result = updated(engine, given, passes)};
     outcome.rows = rows_of(engine, measured, weight);
     return outcome;
   }
@@ -108,6 +131,33 @@ class RecyclingRule final : public train::StepRule {
   }
 
  private:
+  train::StepResult updated(train::Engine& engine, const tensor::Batch& given, int64_t passes) const {
+    try {
+      return engine.step();
+    } catch (const train::RefusedStep& refused) {
+      if (refused.needed_bytes() == 0) check_finite(engine, given, passes);
+      throw;
+    }
+  }
+
+  /// Runs the step's passes again. Errors ("fold"), on all ranks: numbers that are not finite.
+  void check_finite(train::Engine& engine, const tensor::Batch& given, int64_t passes) const {
+    const auto loss_of = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+      return objective_.loss(model, end, step).reshape({1});
+    };
+    FiniteCheck check(engine.model());
+    const auto agree = [&](int64_t pass) {
+      comm::agree(engine.mesh().all(), at::kCPU, [&] {
+        require(check.found().empty(), "fold", "the numbers of a step must be finite: got others from ", check.found(),
+                ", in pass ", pass + 1, " of ", passes, " of step ", engine.steps_done() + 1,
+                "; lower optimizer.learning_rate, or check the weights and the data");
+      });
+    };
+    const tensor::Batch last = passes_before(engine, given, passes, agree);
+    for (const tensor::Batch& part : parts_of(engine, last)) engine.forward(part, loss_of);
+    agree(passes - 1);
+  }
+
   /// Returns the metrics of a step from the sums of this rank's micro-batches.
   std::vector<Metric> rows_of(train::Engine& engine, const std::vector<at::Tensor>& measured, double weight) const {
     comm::Mesh& mesh = engine.mesh();
@@ -135,16 +185,7 @@ int64_t passes_of_step(uint64_t seed, int64_t step, int64_t most) {
 }
 
 tensor::Batch after_passes(train::Engine& engine, const tensor::Batch& batch, int64_t passes) {
-  require(passes >= 1, "fold", "passes must be at least 1: got ", passes);
-  const tensor::Batch all = in_precision_of(engine, batch);
-  models::Recycled recycled;
-  for (int64_t pass = 0;; ++pass) {
-    tensor::Batch one = models::with_recycled(data::batch_of_pass(all, pass), recycled, engine.model().shape,
-                                              engine.model().folding->ranks.get());
-    if (pass + 1 == passes) return one;
-    recycled = {};  // the batch alone holds it now
-    recycled = run_pass(engine, one);
-  }
+  return passes_before(engine, batch, passes, {});
 }
 
 std::unique_ptr<train::StepRule> make_recycling_rule(train::Engine& engine, const run::Config& config,

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/base/known_metrics.h"
 #include "colossal/data/folding/drawn_fold_samples.h"
 #include "colossal/data/folding/pass_fields.h"
 #include "colossal/protein/residues.h"
@@ -124,14 +123,13 @@ at::Tensor FoldingObjective::evaluate(const models::Model& model, const models::
 }
 
 std::vector<Metric> FoldingObjective::metrics(const std::vector<double>& sums, double weight) const {
-  Metric loss = known_metric("eval_loss", mean_of(sums.at(0), weight));
-  loss.unit = "";  // no nats: the terms are lengths, angles and entropies
-  return {std::move(loss),
-          {.name = "eval_fape",
-           .value = mean_of(sums.at(1), weight),
-           .plot = "Error of aligned CA",
-           .legend = "held-out",
-           .line = "held-out fape %.3f"}};
+  std::vector<Metric> rows = Objective::metrics(sums, weight);
+  rows.push_back({.name = "eval_fape",
+                  .value = mean_of(sums.at(1), weight),
+                  .plot = "Error of aligned CA",
+                  .legend = "held-out",
+                  .line = "held-out fape %.3f"});
+  return rows;
 }
 
 std::vector<Metric> FoldingObjective::step_metrics(const std::vector<double>& sums, double weight) const {
