@@ -38,9 +38,9 @@ std::vector<tensor::Batch> parts_of(train::Engine& engine, const tensor::Batch& 
   return parts;
 }
 
-/// Returns the parts one after the other; one part without a copy.
+/// Returns the parts one after the other; one part, or undefined ones, without a copy.
 at::Tensor joined(const std::vector<models::Recycled>& parts, at::Tensor models::Recycled::* member) {
-  if (parts.size() == 1) return parts.front().*member;
+  if (parts.size() == 1 || !(parts.front().*member).defined()) return parts.front().*member;
   std::vector<at::Tensor> tensors;
   for (const models::Recycled& part : parts) tensors.push_back(part.*member);
   return at::cat(tensors);
@@ -63,7 +63,9 @@ models::Recycled on_all_stages(train::Engine& engine, models::Recycled own, cons
   return {
       .single = summed(own.single, {rows, residues, sizes.single}, dtype),
       .pair = summed(own.pair, {rows, engine.model().folding->ranks->own(residues).size, residues, sizes.pair}, dtype),
-      .beta = summed(own.beta, {rows, residues, 3}, at::promote_types(dtype, at::kFloat))};
+      .beta = summed(own.beta, {rows, residues, 3}, at::promote_types(dtype, at::kFloat)),
+      .language = engine.model().folding->language >= 0 ? summed(own.language, {rows, residues, sizes.single}, dtype)
+                                                        : at::Tensor()};
 }
 
 /// Runs a pass without gradients.
@@ -79,7 +81,8 @@ models::Recycled run_pass(train::Engine& engine, const tensor::Batch& batch) {
   if (!parts.empty())
     own = {.single = joined(parts, &models::Recycled::single),
            .pair = joined(parts, &models::Recycled::pair),
-           .beta = joined(parts, &models::Recycled::beta)};
+           .beta = joined(parts, &models::Recycled::beta),
+           .language = joined(parts, &models::Recycled::language)};
   parts.clear();
   return on_all_stages(engine, std::move(own), batch);
 }

@@ -22,20 +22,22 @@ int64_t passes_of_step(uint64_t seed, int64_t step, int64_t most);
 ///
 /// Memory:        the recycled fields of all rows of `batch`, twice while a pass runs; a model may compute z in its
 ///                field.
-/// Communication: that of Engine::forward() for each pass. If a pipeline splits the model, three all_reduces over its
-///                stages for each pass, of the recycled fields.
+/// Communication: that of Engine::forward() for each pass. If a pipeline splits the model, an all_reduce over its stages
+///                of each recycled field for each pass.
 /// Errors: those of Engine::forward(). ("fold") passes below 1.
 tensor::Batch after_passes(train::Engine& engine, const tensor::Batch& batch, int64_t passes);
 
 /// Makes the rule of a run with the objective folding; another objective gets train::OneUpdate.
 ///
 /// A step draws its number of passes from 1 to folding.passes, runs all but the last one as after_passes() does, and
-/// trains with the last one. Gradients do not go through earlier passes. Held-out batches run folding.passes, and so
-/// do recorded steps, because plans must know the larger ones. Its metrics are those of
-/// run::FoldingObjective::step_metrics().
+/// trains with the last one. Gradients do not go through earlier passes. With folding.clip_sample it clips the gradient
+/// of each chain (Engine::train_rows()). Held-out batches run folding.passes, and so do recorded steps, because plans
+/// must know the larger ones. Its metrics are those of run::FoldingObjective::step_metrics().
 ///
-/// Communication: that of after_passes() and of Engine::train_step(). Over "pipeline" and the axes that split rows an
-///                all_reduce of three numbers.
+/// Communication: that of after_passes() and of Engine::train_step() or train_rows(). Over "pipeline" and the axes that
+///                split rows an all_reduce of three numbers.
+/// Errors ("fold"), on all ranks: a loss or a gradient that is not finite. The step runs again with checks
+///                (fold/finite_check.h), and the message names the first operator, block and pass.
 std::unique_ptr<train::StepRule> make_recycling_rule(train::Engine& engine, const run::Config& config,
                                                      const run::OwnTables& tables);
 

@@ -9,6 +9,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/data/folding/drawn_folds.h"
 #include "colossal/data/folding/features.h"
+#include "colossal/data/folding/pass_fields.h"
 #include "colossal/protein/residues.h"
 
 namespace colossal::data {
@@ -57,7 +58,7 @@ void DrawnFoldSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, 
                                                  .templates = sizes.templates,
                                                  .seed = own});
   add_true_atoms(features, atoms);
-  fill_folding_row(features, batch, row);
+  fill_folding_row(sizes.passes > 0 ? features : batch_of_pass(features, 0), batch, row);
 }
 
 nlohmann::json DrawnFoldSamples::traits() const {
