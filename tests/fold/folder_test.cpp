@@ -75,7 +75,9 @@ struct PlainPasses {
 
 PlainPasses plain_passes(const models::Model& model, const FoldInput& input, int64_t passes) {
   const at::AutoGradMode with_gradients(true);  // then no operator writes in place
-  const tensor::Batch batch = input.fields(0, 1, at::kDouble);
+  const tensor::Batch batch = input.fields(passes, 1).map([](const tensor::Field& field) {
+    return at::isFloatingType(field.tensor.scalar_type()) ? field.tensor.to(at::kDouble) : field.tensor;
+  });
   models::Recycled recycled;
   models::States end;
   for (int64_t pass = 0; pass < passes; ++pass) {

@@ -25,12 +25,13 @@ void SmallFoldingKeys::fields(Fields& f) {
   f.integer("pair", pair, "features", "features of a pair", 1);
   f.integer("points", points, "points", "LDDT values of a residue", 1, 37);
   f.flag("predicts_errors", predicts_errors, "predict errors of aligned points");
+  f.flag("reads_alignments", reads_alignments, "read rows of alignments");
 }
 
 namespace {
 
 constexpr int kSingle = 0, kPair = 1, kStructure = 2, kFrames = 3, kAngles = 4;  // states
-constexpr int64_t kTypes = 21, kDistance = 4, kStructureLayers = 2, kBins = 50, kErrors = 64;
+constexpr int64_t kTypes = 21, kDistance = 4, kStructureLayers = 2, kBins = 50, kErrors = 64, kRowFeatures = 49;
 constexpr double kDeviation = .3;
 
 models::StructureSizes structure_sizes(const SmallFoldingKeys& keys) {
@@ -54,13 +55,16 @@ class SmallEmbedding {
         places_(make.dense("places", 2 * kDistance + 1, keys.pair, {.deviation = kDeviation})),
         distances_(make.dense("distances", 1, keys.pair, {.deviation = kDeviation})),
         single_norm_(make.layer_norm("single_norm", keys.single, {})),
-        pair_norm_(make.layer_norm("pair_norm", keys.pair, {})) {}
+        pair_norm_(make.layer_norm("pair_norm", keys.pair, {})) {
+    if (keys.reads_alignments) rows_ = make.dense("rows", kRowFeatures, keys.single, {.deviation = kDeviation});
+  }
 
   void forward(models::States& states, const tensor::Batch& batch) const {
     const at::Tensor &mask = batch.at("seq_mask"), &before = batch.at("recycled_pair"),
                      index = batch.at("residue_index"), beta = batch.at("recycled_beta");
     const at::Tensor s = types_->forward(one_hot(batch.at("aatype"), kTypes, mask));
     states[kSingle] = s + single_norm_->forward(batch.at("recycled_single"));
+    if (rows_) states[kSingle] = states[kSingle] + at::tanh(rows_->forward(mean_row(batch)));
     at::Tensor z = pair_norm_->forward(before);
     if (!at::GradMode::is_enabled()) z = before.copy_(z);  // the field becomes z
     const at::Tensor offset = (index.unsqueeze(2) - index.unsqueeze(1)).clamp(-kDistance, kDistance) + kDistance;
@@ -71,7 +75,12 @@ class SmallEmbedding {
   }
 
  private:
-  std::unique_ptr<nn::Dense> types_, places_, distances_;
+  static at::Tensor mean_row(const tensor::Batch& batch) {
+    const at::Tensor mask = batch.at("msa_mask").unsqueeze(-1);
+    return (batch.at("msa_feat") * mask).sum(1) / mask.sum(1).clamp_min(1);
+  }
+
+  std::unique_ptr<nn::Dense> types_, places_, distances_, rows_;  // rows_: null without alignments
   std::unique_ptr<nn::Norm> single_norm_, pair_norm_;
 };
 
@@ -164,6 +173,7 @@ models::Model make_small_folding(const models::ModelShape& s, nn::Layers& layers
   const auto keys = s.own.as<SmallFoldingKeys>();
   models::Model model;
   model.fields = {"aatype", "residue_index", "seq_mask", "recycled_single", "recycled_pair", "recycled_beta"};
+  if (keys.reads_alignments) model.fields.insert(model.fields.end(), {"msa_feat", "msa_mask"});
   model.states = states_of(keys, layers.parameters().options().dtype);
   const auto embedding = std::make_shared<const SmallEmbedding>(keys, layers);
   model.embed =
@@ -201,7 +211,8 @@ void settle_small_folding(models::ModelShape& s) {
                              .pair = keys.pair,
                              .structure = keys.single,
                              .structure_layers = kStructureLayers,
-                             .folds_complexes = true,
+                             .reads_alignments = keys.reads_alignments,
+                             .folds_complexes = !keys.reads_alignments,
                              .passes = 3});
 }
 
@@ -218,14 +229,19 @@ models::ModelShape small_folding_of_json(const nlohmann::json& json) {
   SmallFoldingKeys keys;
   keys.single = json.at("single"), keys.pair = json.at("pair");
   keys.points = json.at("points"), keys.predicts_errors = json.at("predicts_errors");
+  keys.reads_alignments = json.at("reads_alignments");
   return {.layers = json.at("layers"), .own = keys};
 }
 
 nlohmann::json json_of_small_folding(const models::ModelShape& shape) {
   const auto keys = shape.own.as<SmallFoldingKeys>();
-  return {{"model_type", "small-folding"}, {"layers", shape.layers},
-          {"single", keys.single},         {"pair", keys.pair},
-          {"points", keys.points},         {"predicts_errors", keys.predicts_errors}};
+  return {{"model_type", "small-folding"},
+          {"layers", shape.layers},
+          {"single", keys.single},
+          {"pair", keys.pair},
+          {"points", keys.points},
+          {"predicts_errors", keys.predicts_errors},
+          {"reads_alignments", keys.reads_alignments}};
 }
 
 }  // namespace

@@ -17,8 +17,9 @@ namespace colossal::test {
 /// Keys of [model] of the architecture "small-folding".
 struct SmallFoldingKeys {
   int64_t single = 8, pair = 6;
-  int64_t points = 37;          ///< LDDT values of a residue: 1 or 37
-  bool predicts_errors = true;  ///< it has a head of errors of aligned points
+  int64_t points = 37;            ///< LDDT values of a residue: 1 or 37
+  bool predicts_errors = true;    ///< it has a head of errors of aligned points
+  bool reads_alignments = false;  ///< it reads the fields msa_feat and msa_mask, and does not fold complexes
   void fields(Fields& f);
   bool operator==(const SmallFoldingKeys&) const = default;
 };

@@ -11,6 +11,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/number.h"
 #include "colossal/cli/commands.h"
@@ -19,6 +20,7 @@
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/fold/alignment_input.h"
 #include "colossal/fold/fold_input.h"
 #include "colossal/fold/folded_files.h"
 #include "colossal/fold/folder.h"
@@ -34,6 +36,7 @@ struct FoldRequest {
   std::string sequence, input, to, pae, tensors, templates;
   std::vector<std::string> msa;
   fold::FoldOptions options;
+  fold::AlignmentRows rows;
   bool as_json = false, resumes = false;
 };
 
@@ -86,7 +89,15 @@ FoldModel find_model(const FoldRequest& r, const std::string& from, const std::v
           shape.architecture->name, " and reads none; leave --templates out");
   for (const FoldRecord& record : records) {
     fold::check_sequence(record.sequence, shape, record.place);
-    model.inputs.push_back(fold::sequence_input(record.sequence, shape));
+    if (has_ending(r.input, ".safetensors")) {
+      model.inputs.push_back(fold::feature_input(r.input, shape));
+    } else if (sizes.reads_alignments) {
+      const std::string place = record.place.substr(0, record.place.size() - 2);
+      const fold::AlignmentFiles files{alignments_of_record(r.msa, record, records), r.templates, place};
+      model.inputs.push_back(fold::alignment_input(record.sequence, files, shape, r.rows));
+    } else {
+      model.inputs.push_back(fold::sequence_input(record.sequence, shape));
+    }
   }
   return model;
 }
@@ -100,11 +111,13 @@ void say_needs(const FoldRequest& r, const FoldWork& work) {
     if (const std::string notice = notice_of_unknown(record.sequence); !notice.empty()) say(notice);
   for (const FoldModel& model : work.models) {
     const fold::PassShapes shapes(model.source.shape, dtype_of(r, model.source));
-    for (const fold::FoldInput& input : model.inputs)
+    for (const fold::FoldInput& input : model.inputs) {
+      for (const std::string& notice : input.notices) say(notice);
       say(concat(input.sequence.name, work.models.size() > 1 ? concat(" (", model.source.path, ")") : "", ": ",
                  input.kept.size(), " residues; a pass needs ", readable_bytes(shapes.bytes(input.sizes)),
                  " beside the weights, of which a pair representation takes ",
                  readable_bytes(shapes.pair_bytes(input.sizes)), "; no chunks"));
+    }
   }
 }
 
@@ -181,12 +194,25 @@ void add_fold_options(CLI::App& app, FoldRequest& r) {
       ->expected(1)
       ->take_all();
   app.add_option("--sequence", r.sequence, "letters of a chain; `:` joins the chains of a complex");
-  app.add_option("--input", r.input,
-                 "FASTA file with a record for each chain or complex, which may be packed with gzip");
-  app.add_option("--msa", r.msa, "A3M or Stockholm file with related sequences, for a model that reads alignments")
+  app.add_option(
+      "--input", r.input,
+      "FASTA file with a record for each chain or complex, perhaps packed with gzip, or a .safetensors file that "
+      "`colossal features` wrote");
+  app.add_option("--msa", r.msa,
+                 "A3M or Stockholm file with related sequences, for a model that reads alignments; repeatable. Of "
+                 "several records a folder, whose files begin with their names")
       ->expected(1)
       ->take_all();
   app.add_option("--templates", r.templates, "folder of structures, for a model that reads templates");
+  app.add_option("--clusters,--folding.clusters", r.rows.clusters, "rows of the clustered alignment with the query")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--extra,--folding.extra", r.rows.extra, "further rows; models 1, 3 and 4 of AlphaFold read 5120")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--masked,--folding.masked", r.rows.masked, "share of the letters of an alignment that are masked")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--to", r.to, "a .cif or .pdb file for one record, or a folder, which is made and gets NAME.cif")
       ->required();
   app.add_option("--pae", r.pae, "JSON file, or if --to is a folder a folder, for the predicted aligned errors");
@@ -207,6 +233,9 @@ void check_fold_flags(const CLI::App& app, const FoldRequest& r) {
   if (r.sequence.empty() == r.input.empty() && app.count("--sequence") == app.count("--input"))
     throw UsageError("colossal fold: name what to fold with either --sequence or --input");
   refuse_options(app, {"--tokenizer"}, "with a model that folds, which reads residues");
+  if (has_ending(r.input, ".safetensors"))
+    refuse_options(app, {"--msa", "--templates", "--clusters", "--extra", "--masked"},
+                   "with a file of features, which has the rows and templates");
   r.options.check();
   if (!r.model.precision.mode.empty()) require_no_half(r.model.precision.dtype());
 }

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/file_name.h"
+#include "colossal/fold/alignment_input.h"
 #include "colossal/fold/folded_files.h"
 #include "colossal/protein/fasta.h"
 
@@ -34,10 +35,30 @@ std::vector<FoldRecord> read_fold_records(const std::string& sequence, const std
     const std::string stem = names_structure(to) ? std::filesystem::path(to).stem().string() : "sequence";
     return {{{protein::file_name_of(stem), protein::chains_of(sequence, "--sequence")}, "--sequence: "}};
   }
+  if (has_ending(input, ".safetensors")) return {{fold::sequence_of_features(input), input + ": "}};
   std::vector<FoldRecord> records;
   for (protein::FastaRecord& record : protein::read_fasta(input))
     records.push_back({{record.name, std::move(record.chains)}, concat(input, ":", record.line, ": ")});
   return records;
+}
+
+std::vector<std::string> alignments_of_record(const std::vector<std::string>& given, const FoldRecord& record,
+                                              const std::vector<FoldRecord>& all) {
+  std::vector<std::string> names, files;
+  for (const FoldRecord& other : all) names.push_back(other.sequence.name);
+  for (const std::string& path : given) {
+    if (!std::filesystem::is_directory(path)) {
+      require(all.size() == 1, "fold", "--msa must be a folder for ", all.size(), " records: got ", path,
+              "; name a folder whose files begin with the names of records");
+      files.push_back(path);
+      continue;
+    }
+    for (std::string& own : fold::alignments_of(path, record.sequence.name, names)) files.push_back(std::move(own));
+  }
+  require(given.empty() || !files.empty(), "fold", record.place,
+          "--msa must have a file for each record: got none that begins with ", record.sequence.name,
+          "; add one, or fold the record alone without --msa");
+  return files;
 }
 
 std::string notice_of_unknown(const fold::Sequence& sequence) {

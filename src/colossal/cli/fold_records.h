@@ -18,10 +18,16 @@ struct FoldRecord {
   std::string place;  ///< begins messages: "many.fasta:3: "
 };
 
-/// Returns the record of `sequence`, or if that is empty those of the FASTA file `input`. A sequence has the name of the
+/// Returns the record of `sequence`, or if that is empty those of `input`: a FASTA file, or a file of features whose
+/// name ends in .safetensors. A sequence has the name of the
 /// file `to` without its ending, or if that is a folder, "sequence". Errors: those of protein::read_fasta() and
 /// protein::chains_of().
 std::vector<FoldRecord> read_fold_records(const std::string& sequence, const std::string& input, const std::string& to);
+
+/// Returns the files of alignments of a record, one of `all`, of those that --msa names: the files, or those of folders
+/// that begin with the record's name. Errors ("fold"): a file, and there are several records; no file for the record.
+std::vector<std::string> alignments_of_record(const std::vector<std::string>& given, const FoldRecord& record,
+                                              const std::vector<FoldRecord>& all);
 
 /// Returns a notice of residues that get no atoms; "" = there are none.
 std::string notice_of_unknown(const fold::Sequence& sequence);

@@ -63,12 +63,12 @@ FoldInput sequence_input(const Sequence& sequence, const models::ModelShape& sha
   LinkedResidues residues = linked(sequence.chains);
   FoldInput input{.sequence = sequence, .sizes = {.residues = static_cast<int64_t>(residues.types.size())}};
   input.kept = residues.kept;
-  input.fields = [residues = std::move(residues)](int64_t, uint64_t, at::ScalarType dtype) {
+  input.fields = [residues = std::move(residues)](int64_t, uint64_t) {
     using tensor::Dim;
     tensor::Batch batch;
     batch.add("aatype", {at::tensor(residues.types, at::kLong).unsqueeze(0), {Dim::Row, Dim::Other}});
     batch.add("residue_index", {at::tensor(residues.numbers, at::kLong).unsqueeze(0), {Dim::Row, Dim::Other}});
-    batch.add("seq_mask", {at::ones({1, static_cast<int64_t>(residues.types.size())}, dtype), {Dim::Row, Dim::Other}});
+    batch.add("seq_mask", {at::ones({1, static_cast<int64_t>(residues.types.size())}), {Dim::Row, Dim::Other}});
     return batch;
   };
   return input;

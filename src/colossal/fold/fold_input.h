@@ -1,7 +1,7 @@
 // What a folding model reads of a chain or complex.
 //
 //   const fold::FoldInput input = fold::sequence_input({"one", {"MKTAYIAK"}}, shape);
-//   const tensor::Batch first = input.fields(0, 1, dtype);            // fields of pass 0 (models/folding/folding_model.h)
+//   const tensor::Batch row = input.fields(4, 1);         // of four passes with seed 1 (models/folding/folding_model.h)
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,11 +19,13 @@ inline constexpr int64_t kChainOffset = 512;    ///< added to the numbers of res
 
 struct FoldInput {
   Sequence sequence;
-  models::FoldingBatch sizes;  ///< of the batch, with residues between chains
-  std::vector<int64_t> kept;   ///< residues of the batch that are those of the chains, in order
-  /// Returns the fields of a pass, from 0, on the CPU, but for the recycled ones. Floating point fields are of `dtype`.
-  /// They depend on the seed, the name of the chain and the pass alone.
-  std::function<tensor::Batch(int64_t pass, uint64_t seed, at::ScalarType dtype)> fields;
+  models::FoldingBatch sizes{};        ///< of the batch, with residues between chains
+  std::vector<int64_t> kept{};         ///< residues of the batch that are those of the chains, in order
+  std::vector<std::string> notices{};  ///< for the user, about what was read
+  /// Returns the fields that the model reads in so many passes, on the host, but for the recycled ones. Fields that
+  /// differ from pass to pass may have a dimension for it (data::batch_of_pass()). They depend on the seed, the name of
+  /// the chain and the pass alone.
+  std::function<tensor::Batch(int64_t passes, uint64_t seed)> fields{};
 };
 
 /// Checks that a model of this shape can fold the chains. `place` begins the message, such as the line of a file; may be

@@ -9,6 +9,7 @@
 
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
+#include "colossal/data/folding/pass_fields.h"
 #include "colossal/fold/pair_heads.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_meter.h"
@@ -81,6 +82,7 @@ struct Folder::Chain {
   const FoldOptions& options;
   int64_t passes;        // at most
   at::Tensor atom_mask;  // [N, 37]
+  tensor::Batch row;     // fields of all passes
   FoldedPass done{};
   bool is_last = false;
   models::Recycled recycled{};  // on the first stage before a pass; handed over after it
@@ -107,10 +109,11 @@ Folded Folder::fold(const FoldInput& input, const FoldOptions& options,
   const at::NoGradGuard no_grad;
   const Stopwatch watch;
   const nn::Parameters::Options& weights = model_.parameters().options();
-  const ActivationMeter meter(weights.device);
   Chain chain{
       .input = input, .options = options, .passes = options.passes.value_or(models::folding_of(shape()).passes)};
   chain.atom_mask = atoms_of(input.sequence.chains);
+  chain.row = input.fields(chain.passes, options.seed);
+  const ActivationMeter meter(weights.device);
   while (!chain.is_last) {
     run_pass(chain);
     if (each_pass) each_pass(chain.done);
@@ -125,17 +128,27 @@ Folded Folder::fold(const FoldInput& input, const FoldOptions& options,
   return folded;
 }
 
+tensor::Batch Folder::fields_of_pass(const Chain& chain) const {
+  const nn::Parameters::Options& weights = model_.parameters().options();
+  return data::batch_of_pass(chain.row, chain.done.pass).map([&](const tensor::Field& field) {
+    const bool has_numbers = at::isFloatingType(field.tensor.scalar_type());
+    // copies, because models may overwrite fields
+    return field.tensor.to(weights.device, has_numbers ? weights.dtype : field.tensor.scalar_type(),
+                           /*non_blocking=*/false, /*copy=*/true);
+  });
+}
+
 void Folder::run_pass(Chain& chain) {
-  const at::ScalarType dtype = model_.parameters().options().dtype;
-  tensor::Batch batch = model_.on_device(chain.input.fields(chain.done.pass, chain.options.seed, dtype));
+  tensor::Batch batch = fields_of_pass(chain);
   const schedule::Placement& stages = model_.executor().schedule().placement;
   if (mesh_.group("pipeline").rank() != stages.rank_of(0, 0)) {
     // only the first stage reads these fields; the others need their sizes
     const models::FoldingSizes sizes = models::folding_of(shape());
     const at::Tensor zero = at::zeros({1}, batch.at("seq_mask").options());
     const int64_t n = chain.input.sizes.residues;
-    const int64_t own = model_.model().folding->ranks->own(n).size;
-    chain.recycled = {zero.expand({1, n, sizes.single}), zero.expand({1, own, n, sizes.pair}), zero.expand({1, n, 3})};
+    chain.recycled.single = zero.expand({1, n, sizes.single});
+    chain.recycled.pair = zero.expand({1, model_.model().folding->ranks->own(n).size, n, sizes.pair});
+    chain.recycled.beta = zero.expand({1, n, 3});
   }
   batch = models::with_recycled(batch, std::exchange(chain.recycled, {}), shape(), model_.model().folding->ranks.get());
   ++chain.done.pass;
@@ -185,10 +198,12 @@ void Folder::hand_over(Chain& chain) {
   comm::Group& stages = mesh_.group("pipeline");
   const schedule::Placement& place = model_.executor().schedule().placement;
   const int first = place.rank_of(0, 0), last = place.rank_of(0, place.stages() - 1);
-  if (first == last) return;
   const models::FoldingSizes sizes = models::folding_of(shape());
   const int64_t n = chain.input.sizes.residues;
   const nn::Parameters::Options& weights = model_.parameters().options();
+  if (model_.model().folding->language >= 0)  // blocks of all stages look whether it is there
+    chain.recycled.language = from_last_stage(chain.recycled.language, {1, n, sizes.single}, weights.dtype);
+  if (first == last) return;
   const auto pass_on = [&](at::Tensor& value, at::IntArrayRef wanted, at::ScalarType dtype) {
     if (stages.rank() == last) {
       value = value.to(dtype).contiguous();

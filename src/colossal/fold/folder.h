@@ -47,6 +47,7 @@ class Folder {
   void run_pass(Chain& chain);
   void take_results(Chain& chain, const models::States& end, const tensor::Batch& batch) const;
   void take_errors(Chain& chain, const at::Tensor& pairs) const;
+  tensor::Batch fields_of_pass(const Chain& chain) const;
   void hand_over(Chain& chain);
   at::Tensor from_last_stage(const at::Tensor& value, at::IntArrayRef sizes, at::ScalarType dtype);
   Folded gathered(Chain& chain);
