@@ -18,6 +18,7 @@ namespace colossal::cli {
 
 int bench(const Arguments& arguments) { become_torch("bench", arguments); }
 int chat(const Arguments& arguments, const run::Program*) { become_torch("chat", arguments); }
+int compare(const Arguments& arguments) { become_torch("compare", arguments); }
 int draw(const Arguments& arguments, const run::Program*) { become_torch("draw", arguments); }
 int latents(const Arguments& arguments, const run::Program*) { become_torch("latents", arguments); }
 int embed(const Arguments& arguments, const run::Program*) { become_torch("embed", arguments); }

@@ -9,6 +9,7 @@
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/fold_records.h"
+#include "colossal/protein/structure_reader.h"
 #include "colossal/run/program.h"
 #include "support/small_folding_model.h"
 #include "support/temporary_folder.h"
@@ -191,6 +192,95 @@ TEST_F(Fold, RefusesInputBeforeWeightsAreRead) {
               HasSubstr("at most 9,999 residues: got 10000 in chain A; write mmCIF"));
   EXPECT_THAT(of_words({"--to", to}), HasSubstr("has neither model.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+TEST_F(Fold, ReadsAlignmentsAndFeatures) {
+  test::write_small_folding(folder() / "msa", test::small_folding_shape(program().models, {.reads_alignments = true}));
+  folder().write("both.fasta", ">x\nMKTAYI\n>x_1\nGARP\n");
+  folder().write("rows/x.a3m", ">q\nMKTAYI\n>a\nMK-AYV\n>b\nLKTAYI\n");
+  folder().write("rows/x_1.a3m", ">q\nGARP\n");
+  folder().write("rows/xy.a3m", "not for these");
+  const auto folded = [](Words words, const std::string& to) {
+    words.insert(words.end(), {"--to", folder() / to});
+    const Outcome outcome = fold(words, {"msa"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.err;
+  };
+  const Words both{"--input", folder() / "both.fasta"}, rows{"--msa", folder() / "rows"};
+  folded(both, "alone");
+  folded({both[0], both[1], rows[0], rows[1]}, "aligned");
+  folded({both[0], both[1], rows[0], rows[1], "--seed", "2"}, "seeded");
+  EXPECT_NE(bytes("alone/x.cif"), bytes("aligned/x.cif"));
+  EXPECT_NE(bytes("aligned/x.cif"), bytes("seeded/x.cif"));
+  folder().write("x.fasta", ">x\nMKTAYI\n");
+  const Words one{"--input", folder() / "x.fasta", "--msa", folder() / "rows/x.a3m"};
+  Words made = one;
+  made.insert(made.end(), {"--passes", "3", "--seed", "1", "--to", folder() / "x.safetensors"});
+  ASSERT_EQ(run("features", made, {}).status, 0);
+  folded({"--input", folder() / "x.safetensors"}, "x.cif");
+  EXPECT_EQ(bytes("x.cif"), bytes("aligned/x.cif"));
+  const auto refused_by = [&](Words words) {
+    words.insert(words.end(), {"--to", folder() / "refused"});
+    return refused(words, {"msa"});
+  };
+  EXPECT_THAT(refused_by({both[0], both[1], one[2], one[3]}), HasSubstr("--msa must be a folder for 2 records"));
+  EXPECT_THAT(refused_by({one[0], one[1], "--msa", folder() / "rows/x_1.a3m"}), HasSubstr("x_1.a3m:1"));
+  EXPECT_THAT(refused_by({"--input", folder() / "x.safetensors", "--clusters", "4"}), HasSubstr("which has the rows"));
+  EXPECT_THAT(refused_by({"--sequence", "MK:GA"}),
+              HasSubstr("a complex needs a model of several chains: got 2 chains"));
+  folder().write("more.fasta", ">z\nGARP\n>x\nMKTAYI\n");
+  EXPECT_THAT(refused_by({"--input", folder() / "more.fasta", rows[0], rows[1]}),
+              HasSubstr("more.fasta:1: --msa must have a file for each record: got none that begins with z"));
+}
+
+/// Returns the objects of lines of JSON.
+std::vector<json> objects_of(const std::string& text) {
+  std::vector<json> objects;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
+  return objects;
+}
+
+TEST_F(Fold, ComparesStructures) {
+  if (!protein::reads_structures()) GTEST_SKIP() << "built without gemmi";
+  ASSERT_EQ(fold({"--input", fasta("two.fasta"), "--to", folder() / "known"}).status, 0);
+  ASSERT_EQ(fold({"--sequence", "MKTAYIAK", "--to", folder() / "one.pdb"}, {"b"}).status, 0);
+  const auto compared = [](const std::string& a, const std::string& b, const Words& flags) {
+    Words words{folder() / a, folder() / b};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return run("compare", words, {});
+  };
+  const json same = json::parse(compared("known/one.cif", "known/one.cif", {"--json"}).out);
+  EXPECT_EQ(same.at("residues"), 8);
+  EXPECT_LT(same.at("rmsd").get<double>(), 1e-6);
+  for (const char* score : {"lddt_ca", "tm", "gdt_ts"}) EXPECT_NEAR(same.at(score).get<double>(), 1, 1e-9) << score;
+  const json other = json::parse(compared("one.pdb", "known/one.cif", {"--json"}).out);
+  EXPECT_GT(other.at("rmsd").get<double>(), .1);
+  EXPECT_THAT(compared("one.pdb", "known/one.cif", {}).out,
+              AllOf(StartsWith("RMSD "), HasSubstr(" A over 8 residues, lDDT-CA "), HasSubstr(", GDT-TS ")));
+  EXPECT_THAT(compared("known/one.cif", "two.fasta", {}).err, HasSubstr("two.fasta"));
+}
+
+TEST_F(Fold, EvaluatesChainsOfKnownStructures) {
+  if (!protein::reads_structures()) GTEST_SKIP() << "built without gemmi";
+  std::filesystem::create_directories(folder() / "chains");
+  ASSERT_EQ(fold({"--sequence", "MKTAYIAK", "--to", folder() / "chains/one.cif"}).status, 0);
+  ASSERT_EQ(fold({"--sequence", "GARPK", "--to", folder() / "chains/two.pdb"}, {"b"}).status, 0);
+  const Outcome outcome = run("evaluate", {"--structures", folder() / "chains", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::vector<json> lines = objects_of(outcome.out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0].at("name"), "one_A");
+  EXPECT_LT(lines[0].at("rmsd").get<double>(), .002) << "the model that folded it, rounded to .001";
+  EXPECT_GT(lines[0].at("plddt").get<double>(), 0);
+  EXPECT_EQ(lines[1].at("name"), "two_A");
+  EXPECT_GT(lines[1].at("rmsd").get<double>(), .01);
+  EXPECT_EQ(lines[2].at("chains"), 2);
+  for (const char* name : {"rmsd", "lddt_ca", "tm", "gdt_ts", "plddt"})
+    EXPECT_NEAR(lines[2].at(name).get<double>(),
+                (lines[0].at(name).get<double>() + lines[1].at(name).get<double>()) / 2, 1e-12)
+        << name;
+  EXPECT_THAT(run("evaluate", {"--structures", folder() / "chains"}).out, HasSubstr("2 chains: mean RMSD "));
 }
 
 TEST_F(Fold, FoldsWithFoldingModelsAlone) {

@@ -17,6 +17,7 @@ std::vector<Command> commands(const run::Program* program) {
       {"draw", "draw pictures with Stable Diffusion, or a model that a run with [diffusion] trained",
        with_program(draw)},
       {"fold", "fold proteins: the places of their atoms, from sequences", with_program(fold)},
+      {"compare", "compare two structures of proteins: RMSD, lDDT, TM-score, GDT-TS", compare},
       {"latents", "encode pictures and captions once, for runs that learn to draw them", with_program(latents)},
       {"features", "write what a folding model reads of a chain, its alignment and its templates", features},
       {"quantize", "quantize weights to 8 or 4 bits: round to nearest, GPTQ, AWQ or SmoothQuant",

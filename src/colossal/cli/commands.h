@@ -69,6 +69,10 @@ int draw(const Arguments& arguments, const run::Program* program);
 /// `colossal fold --from FOLDER --input x.fasta --to FOLDER`: folds proteins.
 int fold(const Arguments& arguments, const run::Program* program);
 
+/// `colossal compare A B [--json]`: prints how near the CA atoms of a structure are to those of a reference. Errors: those
+/// of protein::read_structure() and protein::compare().
+int compare(const Arguments& arguments);
+
 /// `colossal latents --from FOLDER --data.path=PICTURES --to CACHE`: encodes pictures and captions for training.
 int latents(const Arguments& arguments, const run::Program* program);
 

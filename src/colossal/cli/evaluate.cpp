@@ -16,6 +16,7 @@
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/picture_evaluation.h"
 #include "colossal/cli/reconstruction_evaluation.h"
+#include "colossal/cli/structure_evaluation.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/evaluate/engine_scorer.h"
@@ -36,6 +37,7 @@ struct EvaluateRequest {
   std::string file;         ///< text of --perplexity; "" = another kind of evaluation
   std::string pictures;     ///< folder of --pictures; "" = another kind
   std::string reconstruct;  ///< folder of --reconstruct; "" = another kind
+  std::string structures;   ///< folder of --structures; "" = another kind
   infer::LikelihoodOptions windows;
   bool as_json = false;
   std::vector<std::string> tasks;
@@ -143,8 +145,9 @@ void add_task_options(CLI::App& app, EvaluateRequest& r, bool& is_chat) {
 /// Refuses options that have no effect together with the others.
 void check_evaluate_options(const CLI::App& app, const EvaluateRequest& r) {
   int kinds = r.tasks.empty() ? 0 : 1;
-  for (const std::string* one : {&r.file, &r.pictures, &r.reconstruct}) kinds += one->empty() ? 0 : 1;
-  require(kinds == 1, "evaluate", "exactly one of --perplexity, --tasks, --pictures and --reconstruct must be given");
+  for (const std::string* one : {&r.file, &r.pictures, &r.reconstruct, &r.structures}) kinds += one->empty() ? 0 : 1;
+  require(kinds == 1, "evaluate",
+          "exactly one of --perplexity, --tasks, --pictures, --reconstruct and --structures must be given");
   if (r.tasks.empty()) refuse_options(app, kTaskOptions, "without --tasks");
   if (r.file.empty()) refuse_options(app, {"--window", "--stride"}, "without --perplexity");
 }
@@ -153,8 +156,8 @@ void check_evaluate_options(const CLI::App& app, const EvaluateRequest& r) {
 
 int evaluate(const Arguments& arguments, const run::Program* program) {
   CLI::App app(
-      "Measures a model: its perplexity of a text, its results in tasks, its accuracy on pictures, or how well it "
-      "reconstructs them.",
+      "Measures a model: its perplexity of a text, its results in tasks, its accuracy on pictures, how well it "
+      "reconstructs them, or how near it folds known structures.",
       "colossal evaluate");
   EvaluateRequest r;
   bool is_chat = false;
@@ -164,6 +167,8 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
   app.add_option("--pictures", r.pictures, "folder with a folder of pictures for each class, by its name or number");
   app.add_option("--reconstruct", r.reconstruct,
                  "folder of pictures and videos, also in folders, that an autoencoder encodes and decodes");
+  app.add_option("--structures", r.structures,
+                 "folder of mmCIF and PDB files, also in folders, whose protein chains a model folds");
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
   app.add_option("--window", r.windows.window, "tokens per window; default: the model's positions")
@@ -180,6 +185,7 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
     r.model.tokenizer = "none";
     const run::Program known = program ? *program : run::built_in();
     return with_model(r.model, "evaluate", arguments, &known, [&](const LoadedModel& loaded) {
+      if (!r.structures.empty()) return evaluate_structures(r.structures, r.as_json, loaded);
       if (!r.reconstruct.empty()) return evaluate_reconstruction(r.reconstruct, r.as_json, loaded);
       return evaluate_pictures(r.model.from, r.pictures, r.as_json, loaded, known);
     });
