@@ -22,7 +22,7 @@ _check()  # before any module loads the binding
 if TYPE_CHECKING:
     from .build import build_info, version
     from .checkpoint import load, read_progress, save
-    from .commands import embed, evaluate, plan, schedule
+    from .commands import Folded, embed, evaluate, fold, plan, schedule
     from .drawer import Drawer, Picture
     from .empty import empty_parameters
     from .engine import Answer, Engine, LogProbabilities, Request, Sampling
@@ -37,6 +37,7 @@ __all__ = [
     "Drawer",
     "Engine",
     "Error",
+    "Folded",
     "LogProbabilities",
     "Picture",
     "Request",
@@ -51,6 +52,7 @@ __all__ = [
     "embed",
     "empty_parameters",
     "evaluate",
+    "fold",
     "initialize",
     "launch",
     "load",
@@ -79,6 +81,8 @@ _MODULES = {
     "train": "run",
     "embed": "commands",
     "evaluate": "commands",
+    "fold": "commands",
+    "Folded": "commands",
     "plan": "commands",
     "schedule": "commands",
     "build_info": "build",

@@ -1,8 +1,9 @@
-"""Commands of the program as functions: plans of runs, pipeline schedules, embeddings, evaluation."""
+"""Commands of the program as functions: plans of runs, pipeline schedules, embeddings, evaluation, folding."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import os
 import pathlib
@@ -145,6 +146,100 @@ def evaluate(
     given = {"data": data, "shots": shots, "limit": limit, "samples": samples, "tokenizer": tokenizer}
     result: dict[str, Any] = json.loads(program.run(words + _flags(precision=precision, **given)))
     return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """A folded chain or complex of N residues, the residues of all chains in their order.
+
+    Slots of atoms are those of AlphaFold: N, CA, C, CB, O and so on. `plddt` is the mean of the CA atoms, from 0 to
+    100. `ptm` is the predicted TM score, or None if the model has no head for it.
+    """
+
+    name: str
+    residues: int
+    plddt: float
+    ptm: float | None
+    passes: int  #: that ran
+    seconds: float
+    pair_bytes: int  #: of one pair representation
+    peak_bytes: int  #: the most bytes of activations and buffers
+    plan: list[dict[str, Any]]  #: regions that were computed in chunks
+    positions: torch.Tensor = dataclasses.field(repr=False)  #: [N, 37, 3] in Angstrom
+    atom_mask: torch.Tensor = dataclasses.field(repr=False)  #: [N, 37] of bool: atoms that the residue has
+    atom_plddt: torch.Tensor = dataclasses.field(repr=False)  #: [N, 37], from 0 to 100
+    errors: torch.Tensor | None = dataclasses.field(repr=False)  #: [N, N] predicted aligned errors in Angstrom
+    structure: str = dataclasses.field(repr=False)  #: the mmCIF file
+
+
+def fold(
+    folder: str | os.PathLike[str],
+    sequences: str | Sequence[str] | Mapping[str, str],
+    *,
+    msa: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    templates: str | os.PathLike[str] | None = None,
+    passes: int | None = None,
+    tolerance: float | None = None,
+    seed: int | None = None,
+    errors: bool = False,
+    no_ema: bool = False,
+    precision: str | None = None,
+    device: str | None = None,
+) -> list[Folded]:
+    """Folds proteins, as `colossal fold` does, and returns a `Folded` for each sequence, in order.
+
+    `folder` is a run folder or a folder of transformers. A sequence is the letters of a chain, and ``:`` joins the
+    chains of a complex. A mapping gives names, of letters, digits, ``.``, ``-`` and ``_``; others are numbered.
+    `passes` is how often the model runs on a chain; None = as it was trained to. It stops after a pass that changes
+    distances of CA atoms by less than `tolerance` Angstrom on average. `msa` are files in A3M or Stockholm, of several
+    sequences a folder whose files begin with their names, and `templates` is a folder of structures, for models that
+    read them. With `errors` the results have predicted aligned errors. The model is loaded by each call, so pass many
+    sequences at once.
+
+    Errors: `colossal.Error` with the command's message.
+    """
+    if isinstance(sequences, str):
+        sequences = [sequences]
+    if not isinstance(sequences, Mapping):
+        sequences = {str(index): letters for index, letters in enumerate(sequences)}
+    if not sequences:
+        return []
+    alignments = [msa] if isinstance(msa, (str, os.PathLike)) else list(msa)
+    with tempfile.TemporaryDirectory() as name:
+        records, out = pathlib.Path(name, "sequences.fasta"), pathlib.Path(name, "folded")
+        records.write_text("".join(f">{key}\n{letters}\n" for key, letters in sequences.items()), encoding="utf-8")
+        words = ["fold", f"--from={os.fspath(folder)}", f"--input={records}", "--json", f"--to={out}"]
+        words += [f"--tensors={out}", *(f"--msa={os.fspath(path)}" for path in alignments)]
+        words += [f"--pae={out}"] * errors + ["--no-ema"] * no_ema
+        words += [f"--run.device={device}"] if device is not None else []
+        words += _flags(templates=templates, passes=passes, tolerance=tolerance, seed=seed, precision=precision)
+        lines = program.run(words).splitlines()
+        return [_folded(json.loads(line), out) for line in lines]
+
+
+def _folded(line: dict[str, Any], folder: pathlib.Path) -> Folded:
+    """Returns the result of a line of `colossal fold --json` with its tensors."""
+    tensors = _tensors(folder / f"{line['name']}.safetensors")
+    structure = (folder / f"{line['name']}.cif").read_text(encoding="utf-8")
+    fields: dict[str, Any] = line | {"errors": None} | tensors
+    return Folded(**fields, structure=structure)
+
+
+def _tensors(path: pathlib.Path) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a safetensors file: a length, JSON with types, sizes and places, and the bytes."""
+    import torch
+
+    types = {"BOOL": torch.bool, "F32": torch.float32, "F64": torch.float64}
+    data = bytearray(path.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(data[8:begin]).items():
+        if name == "__metadata__":
+            continue
+        first, last = entry["data_offsets"]
+        values = torch.frombuffer(data[begin + first : begin + last], dtype=types[entry["dtype"]])
+        tensors[name] = values.view(entry["shape"])
+    return tensors
 
 
 def _flags(**given: object) -> list[str]:

@@ -1,14 +1,16 @@
-"""colossal.plan, colossal.schedule, colossal.embed and colossal.evaluate: the results of the commands."""
+"""colossal.plan, schedule, embed, evaluate and fold: the results of the commands."""
 
 import json
 import pathlib
 
 import pytest
 import tiny_models
+import safetensors.torch
 import torch
 import transformers
 
-from colossal.commands import embed, evaluate, plan, schedule
+from colossal import program
+from colossal.commands import embed, evaluate, fold, plan, schedule
 from colossal.error import Error
 
 RUN = {
@@ -89,3 +91,40 @@ def test_tasks_give_their_metrics(tmp_path):
     assert evaluate(folder, [task], limit=1, add_bos_token=False)["ask"]["count"] == 1
     with pytest.raises(Error, match=r"\[evaluate\] unknown task arc_eazy, did you mean `arc_easy`"):
         evaluate(folder, "arc_eazy", data=tmp_path)
+
+
+def test_folded_chains_have_the_tensors_of_their_files(monkeypatch):
+    """The command is replaced by what it writes, because its models are large."""
+    given = []
+    positions = torch.arange(4 * 37 * 3, dtype=torch.float32).view(4, 37, 3)
+
+    def run(words):
+        given.append(words)
+        options = dict(word.removeprefix("--").split("=", 1) for word in words[1:] if "=" in word)
+        names = [line[1:] for line in pathlib.Path(options["input"]).read_text().splitlines() if line[0] == ">"]
+        out = pathlib.Path(options["to"])
+        out.mkdir()
+        lines = []
+        for name in names:
+            (out / f"{name}.cif").write_text(f"data_{name}")
+            tensors = {"positions": positions, "atom_mask": positions[..., 0] > 9}
+            tensors["atom_plddt"] = positions[..., 1].clone()
+            safetensors.torch.save_file(tensors, pathlib.Path(options["tensors"], f"{name}.safetensors"))
+            sizes = {"name": name, "residues": 4, "plddt": 70.5, "ptm": None, "passes": 2, "seconds": 0.1}
+            lines.append(json.dumps(sizes | {"pair_bytes": 8, "peak_bytes": 9, "plan": []}))
+        return "\n".join(lines) + "\n"
+
+    monkeypatch.setattr(program, "run", run)
+    one, two = fold("folder", ["MKTA", "GARP"], passes=2, msa=["a.a3m", pathlib.Path("b.sto")])
+    assert (one.name, two.name, one.residues, one.ptm, one.structure) == ("0", "1", 4, None, "data_0")
+    assert torch.equal(one.positions, positions) and torch.equal(one.atom_mask, positions[..., 0] > 9)
+    assert one.atom_mask.dtype == torch.bool and one.errors is None
+    assert {"--passes=2", "--msa=a.a3m", "--msa=b.sto", "--from=folder"} <= set(given[0])
+    assert [chain.name for chain in fold("folder", {"x": "MKTA"}, no_ema=True)] == ["x"]
+    assert "--no-ema" in given[1]
+    assert fold("folder", []) == [] and len(given) == 2
+
+
+def test_errors_of_folding_are_those_of_the_command(tmp_path):
+    with pytest.raises(Error, match="nowhere"):
+        fold("/nowhere", "MKTA")
