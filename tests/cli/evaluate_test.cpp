@@ -91,7 +91,8 @@ TEST_F(Evaluate, RendersByTheTemplateOfAnAdapter) {
 }
 
 TEST_F(Evaluate, RefusesOptionsWithoutEffect) {
-  EXPECT_THAT(evaluate({}).err, HasSubstr("exactly one of --perplexity, --tasks, --pictures, --reconstruct and --structures"));
+  EXPECT_THAT(evaluate({}).err,
+              HasSubstr("exactly one of --perplexity, --tasks, --pictures, --reconstruct and --structures"));
   EXPECT_THAT(evaluate({"--perplexity", "x", "--shots", "1", "--kv-cache", "1MiB"}).err,
               HasSubstr("--shots and --kv-cache have no effect without --tasks"));
   EXPECT_THAT(on_tasks({"--stride", "2"}).err, HasSubstr("--stride has no effect without --perplexity"));

@@ -69,8 +69,8 @@ int draw(const Arguments& arguments, const run::Program* program);
 /// `colossal fold --from FOLDER --input x.fasta --to FOLDER`: folds proteins.
 int fold(const Arguments& arguments, const run::Program* program);
 
-/// `colossal compare A B [--json]`: prints how near the CA atoms of a structure are to those of a reference. Errors: those
-/// of protein::read_structure() and protein::compare().
+/// `colossal compare A B [--json]`: prints how near the CA atoms of a structure are to those of a reference. Errors:
+/// those of protein::read_structure() and protein::compare().
 int compare(const Arguments& arguments);
 
 /// `colossal latents --from FOLDER --data.path=PICTURES --to CACHE`: encodes pictures and captions for training.
@@ -79,7 +79,7 @@ int latents(const Arguments& arguments, const run::Program* program);
 /// `colossal features --input x.fasta --msa x.a3m --to x.safetensors`: writes what a folding model reads of a chain.
 ///
 /// Errors: errors of protein::read_fasta(), protein::read_alignment(), data::read_templates(), data::make_features()
-///         and run::write_features(); several records, or several chains in a record.
+/// and         run::write_features(); several records, or several chains in a record.
 int features(const Arguments& arguments);
 
 /// `colossal quantize`: quantizes weights to 8 or 4 bits.

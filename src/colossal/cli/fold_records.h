@@ -47,8 +47,8 @@ class FoldFiles {
   void make_folders() const;
   /// Returns true if all files of a record are there.
   bool are_there(const fold::Sequence& sequence) const;
-  /// Writes the files of a result, the structure last, so that its file shows that all are complete. `rank` is the place
-  /// of its model from 0. Returns the path of the structure.
+  /// Writes the files of a result, the structure last, so that its file shows that all are complete. `rank` is the
+  /// place of its model from 0. Returns the path of the structure.
   std::string write(const fold::Folded& folded, size_t rank) const;
 
  private:

@@ -8,9 +8,9 @@
 
 namespace colossal::cli {
 
-/// Folds each protein chain of the structures in `folder` (data::ChainFolder) with the loaded model, and prints how near
-/// it is to the structure and its pLDDT, a line each, then a line with the number of chains and the means. A model that
-/// reads alignments reads those of the folder.
+/// Folds each protein chain of the structures in `folder` (data::ChainFolder) with the loaded model, and prints how
+/// near it is to the structure and its pLDDT, a line each, then a line with the number of chains and the means. A model
+/// that reads alignments reads those of the folder.
 /// Errors ("evaluate"): a chain that cannot be compared, with its name. Errors: those of data::ChainFolder::open() and
 /// fold::Folder.
 int evaluate_structures(const std::string& folder, bool as_json, const LoadedModel& loaded);

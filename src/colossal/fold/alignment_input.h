@@ -1,7 +1,7 @@
 // Input of models that read alignments and templates.
 //
 //   const AlignmentFiles files{.alignments = {"x.a3m"}, .templates = "known"};
-//   const fold::FoldInput input = fold::alignment_input({"x", {sequence}}, files, shape, {.clusters = 512, .extra = 1024});
+//   const fold::FoldInput input = fold::alignment_input({"x", {sequence}}, files, shape, {.clusters = 512});
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -33,8 +33,8 @@ struct AlignmentRows {
 FoldInput alignment_input(const Sequence& sequence, const AlignmentFiles& files, const models::ModelShape& shape,
                           const AlignmentRows& rows);
 
-/// Returns the input of a chain that `read` reads: once to check it, and again when it is folded. Errors: those of `read`
-/// and check_sequence(); ("fold") a model that reads no alignments.
+/// Returns the input of a chain that `read` reads: once to check it, and again when it is folded. Errors: those of
+/// `read` and check_sequence(); ("fold") a model that reads no alignments.
 FoldInput chain_input(const std::function<data::FoldingChain()>& read, const models::ModelShape& shape,
                       const AlignmentRows& rows);
 
@@ -42,8 +42,8 @@ FoldInput chain_input(const std::function<data::FoldingChain()>& read, const mod
 /// run::read_features().
 Sequence sequence_of_features(const std::string& path);
 
-/// Returns the input of such a file. Errors: those of sequence_of_features() and check_sequence(); ("fold") a model that
-/// reads no alignments.
+/// Returns the input of such a file. Errors: those of sequence_of_features() and check_sequence(); ("fold") a model
+/// that reads no alignments.
 FoldInput feature_input(const std::string& path, const models::ModelShape& shape);
 
 /// Returns the files of `folder` that belong to the record `name`, one of `names`: those whose names begin with it and

@@ -2,6 +2,7 @@
 
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/mesh.h"
+#include "colossal/fold/alignment_input.h"
 #include "colossal/fold/fold_input.h"
 #include "colossal/fold/folded_files.h"
 #include "colossal/fold/folder.h"
@@ -10,6 +11,14 @@
 #include "colossal/run/saved_model.h"
 
 namespace colossal::fold {
+namespace {
+
+FoldInput input_of(const Sequence& sequence, const models::ModelShape& shape) {
+  if (!models::folding_of(shape).reads_alignments) return sequence_input(sequence, shape);
+  return alignment_input(sequence, {}, shape, {});
+}
+
+}  // namespace
 
 std::vector<Folded> fold(comm::World& world, const std::string& from, const std::vector<Sequence>& sequences,
                          const FoldOptions& options) {
@@ -17,7 +26,7 @@ std::vector<Folded> fold(comm::World& world, const std::string& from, const std:
   const run::Program program = run::built_in();
   const models::ModelShape shape = run::find_source(from, program).shape;
   std::vector<FoldInput> inputs;
-  for (const Sequence& sequence : sequences) inputs.push_back(sequence_input(sequence, shape));
+  for (const Sequence& sequence : sequences) inputs.push_back(input_of(sequence, shape));
   distributed::ParallelConfig layout;
   layout.pipeline.size = world.size();
   comm::Mesh mesh(world, layout.axes());

@@ -2,9 +2,9 @@
 // atoms.
 //
 //   const auto world = colossal::comm::launch({});
-//   for (const auto& folded : colossal::fold::fold(*world, "esmfold_v1", {{"one", {"MKTAYIAKQRQISFVK"}}}, {.passes = 4}))
-//     colossal::fold::write(folded, "one.cif");
-//   // folded.positions is [16, 37, 3] in Angstrom, folded.plddt from 0 to 100
+//   const std::vector<colossal::fold::Sequence> sequences{{"one", {"MKTAYIAKQRQISFVK"}}};
+//   for (const auto& folded : colossal::fold::fold(*world, "esmfold_v1", sequences, {.passes = 4}))
+//     colossal::fold::write(folded, folded.name + ".cif");        // folded.positions is [16, 37, 3], in Angstrom
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -55,16 +55,16 @@ struct Folded {
 };
 
 /// Loads a model on every rank of `world` and folds the sequences one after another, each on all ranks, which are
-/// stages of a pipeline. `from` is what `colossal fold --from` takes. Returns the same results on all ranks.
+/// stages of a pipeline. A model that reads alignments gets the sequence alone. `from` is what `colossal fold --from`
+/// takes. Returns the same results on all ranks.
 /// Communication: that of a pass; the recycled representations go from the last stage to the first.
-/// Errors ("fold"): options that FoldOptions::check() refuses; a model that does not fold proteins, or reads alignments;
-///                  a complex, and a model of single chains; a sequence without a known residue. Errors of
-///                  run::load_model().
+/// Errors ("fold"): options that FoldOptions::check() refuses; a model that does not fold proteins; a complex, and a
+///                  model of single chains; a sequence without a known residue. Errors of run::load_model().
 std::vector<Folded> fold(comm::World& world, const std::string& from, const std::vector<Sequence>& sequences,
                          const FoldOptions& options = {});
 
-/// Writes the structure as mmCIF or PDB, by the ending of the path. Residues are numbered from 1, chains are A, B and so
-/// on, and B factors are pLDDT. Errors: those of protein::write_structure().
+/// Writes the structure as mmCIF or PDB, by the ending of the path. Residues are numbered from 1, chains are A, B and
+/// so on, and B factors are pLDDT. Errors: those of protein::write_structure().
 void write(const Folded& folded, const std::string& path);
 
 }  // namespace colossal::fold

@@ -1,7 +1,7 @@
 // What a folding model reads of a chain or complex.
 //
 //   const fold::FoldInput input = fold::sequence_input({"one", {"MKTAYIAK"}}, shape);
-//   const tensor::Batch row = input.fields(4, 1);         // of four passes with seed 1 (models/folding/folding_model.h)
+//   const tensor::Batch row = input.fields(4, 1);                    // of four passes with seed 1
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,13 +28,13 @@ struct FoldInput {
   std::function<tensor::Batch(int64_t passes, uint64_t seed)> fields{};
 };
 
-/// Checks that a model of this shape can fold the chains. `place` begins the message, such as the line of a file; may be
-/// empty. It needs no weights.
+/// Checks that a model of this shape can fold the chains. `place` begins the message, such as the line of a file; may
+/// be empty. It needs no weights.
 /// Errors ("fold"): a model that does not fold proteins; a complex, and a model of single chains; no known residue.
 void check_sequence(const Sequence& sequence, const models::ModelShape& shape, const std::string& place = "");
 
-/// Returns the input of a model that reads sequences alone. Between chains it puts glycines, which have the numbers that
-/// follow the chain before them, and which results leave out.
+/// Returns the input of a model that reads sequences alone. Between chains it puts glycines, which have the numbers
+/// that follow the chain before them, and which results leave out.
 /// Errors: those of check_sequence(); ("fold") a model that reads alignments.
 FoldInput sequence_input(const Sequence& sequence, const models::ModelShape& shape);
 

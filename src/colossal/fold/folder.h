@@ -23,17 +23,17 @@ struct FoldedPass {
 
 class Folder {
  public:
-  /// `mesh` has the axes of the model's layout, and both must outlive the folder. Errors ("fold"): a model that does not
-  /// fold proteins; weights in fp16, whose range is too small.
+  /// `mesh` has the axes of the model's layout, and both must outlive the folder. Errors ("fold"): a model that does
+  /// not fold proteins; weights in fp16, whose range is too small.
   Folder(distributed::DistributedModel& model, comm::Mesh& mesh);
 
   /// Folds one chain or complex, and returns the same result on all ranks. `each_pass`, which may be null, is called
   /// after each pass on all ranks.
-  /// Memory: z of a pass is handed to the next one, which overwrites it, so there is one. Heads of pairs are computed by
-  ///         rows, so that of their logits only N^2 numbers stay.
+  /// Memory: z of a pass is handed to the next one, which overwrites it, so there is one. Heads of pairs are computed
+  ///         by rows, so that of their logits only N^2 numbers stay.
   /// Communication: that of the passes. After each pass, a few numbers go from the last stage to all, and s, z and the
   ///                places of CB to the first stage; after the last one the result, to all.
-  /// Errors ("fold"): those of FoldOptions::check(); fields that the model does not read, as a pass raises them.
+  /// Errors ("fold"): those of FoldOptions::check(). Errors ("data"): a field that the model reads and the input lacks.
   Folded fold(const FoldInput& input, const FoldOptions& options,
               const std::function<void(const FoldedPass&)>& each_pass = nullptr);
 

@@ -21,8 +21,8 @@ struct ErrorsOfPairs {
   at::Tensor errors{};  ///< [n, n] of the kept residues, in Angstrom; undefined = not wanted
 };
 
-/// Returns the confidences of pairs z [1, N, N, pair] for the residues `kept`, of which there are n. The model must have
-/// the head FoldingHeads::errors.
+/// Returns the confidences of pairs z [1, N, N, pair] for the residues `kept`, of which there are n. The model must
+/// have the head FoldingHeads::errors.
 /// Memory: N^2 numbers for each result, and logits of so many rows that they are as many numbers. It runs on meta.
 ErrorsOfPairs errors_by_rows(const models::FoldingHeads& heads, const at::Tensor& pairs,
                              const std::vector<int64_t>& kept, bool keeps_errors);
