@@ -69,7 +69,7 @@ class Fold : public testing::Test {
 test::TemporaryFolder* Fold::folder_ = nullptr;
 
 TEST_F(Fold, WritesAFileForEachRecord) {
-  const Outcome outcome = fold({"--input", fasta("two.fasta"), "--to", folder() / "out", "--pae", folder() / "pae",
+  const Outcome outcome = fold({"--input", fasta("two.fasta"), "--to", folder() / "out/", "--pae", folder() / "pae",
                                 "--tensors", folder() / "tensors", "--passes", "2"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.out, concat(folder() / "out/one.cif", "\n", folder() / "out/tw_o.cif", "\n"));

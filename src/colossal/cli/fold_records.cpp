@@ -19,6 +19,12 @@ constexpr size_t kNamedResidues = 10;  // in a notice
 
 bool names_structure(const std::string& path) { return has_ending(path, ".cif") || has_ending(path, ".pdb"); }
 
+/// Returns a path without slashes at its end, so that paths of files in it have one.
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 /// Returns true if the PDB format may be too small, of which a text has to be looked at.
 bool is_large(const fold::Sequence& sequence) {
   constexpr size_t kSmall = 7000;  // residues with at most 14 atoms
@@ -77,9 +83,9 @@ std::string notice_of_unknown(const fold::Sequence& sequence) {
 }
 
 FoldFiles::FoldFiles(std::string to, std::string errors, std::string tensors, size_t models)
-    : to_(std::move(to)),
-      errors_(std::move(errors)),
-      tensors_(std::move(tensors)),
+    : to_(without_slash(std::move(to))),
+      errors_(without_slash(std::move(errors))),
+      tensors_(without_slash(std::move(tensors))),
       models_(models),
       is_folder_(!names_structure(to_)) {
   const bool has_ending_of_file = std::filesystem::path(to_).has_extension() && !std::filesystem::is_directory(to_);
