@@ -79,7 +79,7 @@ int latents(const Arguments& arguments, const run::Program* program);
 /// `colossal features --input x.fasta --msa x.a3m --to x.safetensors`: writes what a folding model reads of a chain.
 ///
 /// Errors: errors of protein::read_fasta(), protein::read_alignment(), data::read_templates(), data::make_features()
-/// and         run::write_features(); several records, or several chains in a record.
+///         and run::write_features(); several records, or several chains in a record.
 int features(const Arguments& arguments);
 
 /// `colossal quantize`: quantizes weights to 8 or 4 bits.
