@@ -219,8 +219,8 @@ TEST_F(FoldingChains, LeaveOutAlignmentsAndTemplatesThatAModelDoesNotRead) {
   samples->fill(1, 0, batch, 0);
   std::vector<std::string> names;
   for (const auto& [name, field] : batch.fields()) names.push_back(name);
-  EXPECT_THAT(names,
-              ElementsAre("aatype", "residue_index", "seq_mask", "all_atom_positions", "all_atom_mask", "resolution"));
+  EXPECT_THAT(names, ElementsAre("aatype", "residue_index", "seq_mask", "all_atom_positions", "all_atom_mask",
+                                 "resolution", "counts"));
 }
 
 TEST_F(FoldingChains, FollowOnErrorIfAnAlignmentCannotBeRead) {

@@ -9,7 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/folding/feature_fields.h"
+#include "colossal/data/folding/folding_rows.h"
 #include "colossal/protein/residues.h"
 
 namespace colossal::data {
@@ -38,33 +38,24 @@ ColumnRange drawn_window(const protein::StructureChain& chain, int64_t crop, uin
   return window;
 }
 
-/// Adds the labels of the residues in a window.
-void add_labels(tensor::Batch& batch, const protein::StructureChain& chain, const ColumnRange& window,
-                double resolution) {
-  const at::Tensor positions = at::zeros({1, window.size, kAtomSlots, 3}, at::kFloat);
-  const at::Tensor mask = at::zeros({1, window.size, kAtomSlots}, at::kFloat);
+/// Returns the atoms of the residues in a window, without those of unknown residues.
+TrueAtoms atoms_of_window(const protein::StructureChain& chain, const ColumnRange& window, double resolution) {
+  TrueAtoms atoms{.positions = at::zeros({window.size, kAtomSlots, 3}, at::kFloat),
+                  .mask = at::zeros({window.size, kAtomSlots}, at::kFloat),
+                  .resolution = resolution};
   for (int64_t i = 0; i < window.size; ++i) {
     const protein::StructureResidue& residue = chain.residues[static_cast<size_t>(window.first + i)];
     if (residue.type == protein::kUnknownType) continue;
     for (const protein::StructureAtom& atom : residue.atoms) {
       const int64_t place = i * kAtomSlots + atom.atom;
-      float* point = positions.mutable_data_ptr<float>() + 3 * place;
+      float* point = atoms.positions.mutable_data_ptr<float>() + 3 * place;
       point[0] = static_cast<float>(atom.position.x);
       point[1] = static_cast<float>(atom.position.y);
       point[2] = static_cast<float>(atom.position.z);
-      mask.mutable_data_ptr<float>()[place] = 1;
+      atoms.mask.mutable_data_ptr<float>()[place] = 1;
     }
   }
-  batch.add("all_atom_positions", feature_of(positions));
-  batch.add("all_atom_mask", feature_of(mask));
-  batch.add("resolution", feature_of(at::full({1}, resolution, at::kFloat)));
-}
-
-/// Returns whether samples with these options have a field.
-bool has_field(const FeatureField& field, const ChainSampleOptions& options) {
-  const bool is_of_alignment = field.has_passes() || std::string_view(field.name) == "target_feat";
-  if (is_of_alignment) return options.reads_alignments;
-  return !field.dims.starts_with('T') || options.features.templates > 0;
+  return atoms;
 }
 
 }  // namespace
@@ -80,20 +71,12 @@ ChainSamples::ChainSamples(std::shared_ptr<const ChainFolder> folder, std::vecto
 
 tensor::Batch ChainSamples::make(int64_t rows) const {
   const FeatureOptions& features = options_.features;
-  tensor::Batch batch;
-  for (const FeatureField& field : feature_fields()) {
-    if (!has_field(field, options_)) continue;
-    std::vector<int64_t> sizes{rows};
-    for (char dim : field.dims)
-      sizes.push_back(dim == 'P'   ? features.passes
-                      : dim == 'S' ? features.clusters
-                      : dim == 'E' ? std::max<int64_t>(features.extra, 1)
-                      : dim == 'T' ? features.templates
-                                   : options_.crop);
-    sizes.insert(sizes.end(), field.features.begin(), field.features.end());
-    batch.add(field.name, feature_of(at::full(sizes, field.padding, field.types > 0 ? at::kLong : at::kFloat)));
-  }
-  return batch;
+  return make_folding_rows(rows, {.residues = options_.crop,
+                                  .clusters = features.clusters,
+                                  .extra = std::max<int64_t>(features.extra, 1),
+                                  .passes = features.passes,
+                                  .has_alignments = options_.reads_alignments,
+                                  .templates = features.templates});
 }
 
 tensor::Batch ChainSamples::sample(int64_t index, uint64_t seed) const {
@@ -106,18 +89,14 @@ tensor::Batch ChainSamples::sample(int64_t index, uint64_t seed) const {
   features.crop =
       drawn_window(contents.structure, options_.crop, derive_seed(derive_seed(features.seed, "crop"), known.name));
   tensor::Batch batch = make_features(contents.known, features);
-  add_labels(batch, contents.structure, features.crop, known.resolution);
-  return padded_features(batch, {.residues = options_.crop,
-                                 .clusters = features.clusters,
-                                 .extra = std::max<int64_t>(features.extra, 1),
-                                 .templates = features.templates});
+  add_true_atoms(batch, atoms_of_window(contents.structure, features.crop, known.resolution));
+  return batch;
 }
 
 void ChainSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
   for (int64_t tried = 0;; ++tried, index = (index + 1) % count()) {
     try {
-      const tensor::Batch filled = sample(index, seed);
-      for (const auto& [name, field] : batch.fields()) field.tensor.select(0, row).copy_(filled.at(name).select(0, 0));
+      fill_folding_row(sample(index, seed), batch, row);
       return;
     } catch (const Error& error) {
       if (folder_->options.on_error == OnError::Refuse)

@@ -26,13 +26,10 @@ struct ChainSampleOptions {
 };
 
 /// Samples of chains. Sample i is a window of at most `crop` residues of chain i, padded and masked to `crop` residues,
-/// and to the clusters, extra rows and templates of the options. It has the fields of make_features() and these labels
-/// in fp32:
-///
-///   all_atom_positions [B, crop, 37, 3] in Angstrom, all_atom_mask [B, crop, 37], resolution [B] (0 = not known)
-///
-/// Missing atoms, those of unknown residues and padding are 0. A window of a longer chain is drawn anew, at most 20
-/// times, until it has a residue with N, CA and C. Draws are functions of (seed of the sample, chain, pass) alone.
+/// and to the clusters, extra rows and templates of the options. It has the fields of make_folding_rows() with passes.
+/// Labels of missing atoms, those of unknown residues and padding are 0. A window of a longer chain is drawn anew, at
+/// most 20 times, until it has a residue with N, CA and C. Draws are functions of (seed of the sample, chain, pass)
+/// alone.
 ///
 /// Errors: the constructor throws Error("data") if there is no chain or `crop` is below 1. fill() throws the errors of
 ///         ChainFolder::read() and make_features(); with OnError::Skip the next chain that can be read replaces one

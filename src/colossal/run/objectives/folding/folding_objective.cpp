@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/data/folding/chain_samples.h"
 #include "colossal/data/folding/drawn_fold_samples.h"
 #include "colossal/data/folding/pass_fields.h"
 #include "colossal/protein/residues.h"
 #include "colossal/run/objectives/built_in.h"
+#include "colossal/run/objectives/text_data.h"
 #include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
@@ -47,14 +50,35 @@ data::FoldingRowSizes FoldingObjective::row_sizes(int64_t passes) const {
 OpenedData FoldingObjective::open(const DataRequest& request) const {
   const Config& config = request.config;
   check_unused_data_keys(config.data, {.images = true});
-  require(config.data.path == kDrawnFolds, "data", "path must be \"", kDrawnFolds, "\" for a folding model: got ",
-          config.data.path);
+  if (config.data.path != kDrawnFolds) return open_real_chains(config);
   data::DrawnFoldOptions options{.sizes = row_sizes(keys_.passes), .masked = keys_.masked};
   OpenedData opened{.training = std::make_shared<data::DrawnFoldSamples>(options),
                     .threads = static_cast<int>(config.data.threads)};
   options.held_out = true;
   if (evaluates(config)) opened.held_out = std::make_shared<data::DrawnFoldSamples>(options);
   return opened;
+}
+
+OpenedData FoldingObjective::open_real_chains(const Config& config) const {
+  // Rows that training leaves out of an alignment, and templates (Jumper et al. 2021, supplement 1.2.6 and 1.2.2).
+  const data::FeatureOptions features{.clusters = keys_.clusters,
+                                      .extra = keys_.extra,
+                                      .passes = keys_.passes,
+                                      .masked = keys_.masked,
+                                      .deleted = {.blocks = 5, .share = .3},
+                                      .templates = sizes_.templates,
+                                      .draws_templates = true};
+  data::ChainData chains = data::open_chains(
+      config.data.path, {.features = features,
+                         .crop = keys_.crop,
+                         .reads_alignments = sizes_.reads_alignments,
+                         .held_out = evaluates(config) ? config.data.held_out : 0,
+                         .folder = {on_error_of(config.data), RunFolder(config.run.folder).chains()}});
+  return {.training = std::move(chains.training),
+          .held_out = std::move(chains.held_out),
+          .notices = std::move(chains.notices),
+          .facts = std::move(chains.facts),
+          .threads = static_cast<int>(config.data.threads)};
 }
 
 tensor::Batch FoldingObjective::example(int64_t rows) const {

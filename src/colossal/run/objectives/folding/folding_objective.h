@@ -33,7 +33,7 @@ class FoldingObjective final : public Objective {
 
   const FoldingKeys& keys() const { return keys_; }
 
-  /// Errors ("data"): a path that is not "builtin-folds".
+  /// Opens drawn folds or, at another path than "builtin-folds", real chains. Errors: data::open_chains().
   OpenedData open(const DataRequest& request) const override;
   tensor::Batch example(int64_t rows) const override;
   /// Returns the recycled fields.
@@ -59,6 +59,7 @@ class FoldingObjective final : public Objective {
 
  private:
   data::FoldingRowSizes row_sizes(int64_t passes) const;
+  OpenedData open_real_chains(const Config& config) const;
 
   FoldingKeys keys_;
   models::ModelShape shape_;
