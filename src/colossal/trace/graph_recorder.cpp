@@ -106,7 +106,7 @@ class Namer {
 
 }  // namespace
 
-plan::TensorType type_of(const at::Tensor& tensor) {
+std::string dtype_name(at::ScalarType type) {
   static const std::map<at::ScalarType, const char*> names{
       {at::kDouble, "float64"},
       {at::kFloat, "float32"},
@@ -121,10 +121,15 @@ plan::TensorType type_of(const at::Tensor& tensor) {
       {at::kByte, "uint8"},
       {at::kBool, "bool"},
   };
-  const auto found = names.find(tensor.scalar_type());
-  require(found != names.end(), "trace", "tensors of the pass must be of real numbers or integers: got ",
+  const auto found = names.find(type);
+  return found == names.end() ? "" : found->second;
+}
+
+plan::TensorType type_of(const at::Tensor& tensor) {
+  const std::string name = dtype_name(tensor.scalar_type());
+  require(!name.empty(), "trace", "tensors of the pass must be of real numbers or integers: got ",
           c10::toString(tensor.scalar_type()));
-  return {tensor.sizes().vec(), found->second};
+  return {tensor.sizes().vec(), name};
 }
 
 plan::Source GraphRecorder::add_parameter(const std::string& name, const at::Tensor& value, bool trains) {

@@ -20,8 +20,8 @@ class GraphRecorder {
   /// Returns the module of the last parameter that a node reads, for messages, or "the inputs".
   std::string last_module() const;
 
-  /// Returns the graph of the nodes that `results` depend on, and of all inputs, with names (name_nodes()). A node whose
-  /// operands the plan's operator does not take becomes one without strategies. Adds a warning for each operator
+  /// Returns the graph of the nodes that `results` depend on, and of all inputs, with names (name_nodes()). A node
+  /// whose operands the plan's operator does not take becomes one without strategies. Adds a warning for each operator
   /// without strategies. Errors ("graph"): those of plan::Graph::settle().
   TracedModule finish(const std::vector<plan::Source>& results, std::vector<TracedModule::Statistics> statistics) const;
 
@@ -36,6 +36,8 @@ class GraphRecorder {
   std::vector<bool> trains_;
 };
 
+/// Returns the name of a dtype in plans, or "" for a dtype that plans do not have.
+std::string dtype_name(at::ScalarType type);
 /// Returns shape and dtype of a tensor in the plan's terms. Errors ("trace"): a dtype that plans do not have.
 plan::TensorType type_of(const at::Tensor& tensor);
 

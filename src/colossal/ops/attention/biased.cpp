@@ -118,8 +118,8 @@ struct SharedBiasAttention : Function<SharedBiasAttention> {
 };
 
 /// Queries can be cut unless their places count. A bias that serves several rows is whole for each of them.
-tensor::WholeOperator recorded(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const AttentionBias& rules) {
+tensor::WholeOperator recorded_biased(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                      const AttentionBias& rules) {
   return {"biased_attention",
           rules.causal ? "grhSD,grhTD,grhTD,ghST,grT,grS,grT->grhSD" : "grhsD,grhTD,grhTD,ghsT,grT,grs,grT->grhsD",
           {q, k, v, rules.bias, rules.keys, rules.query_documents, rules.key_documents},
@@ -133,7 +133,7 @@ tensor::WholeOperator recorded(const at::Tensor& q, const at::Tensor& k, const a
 at::Tensor biased_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionBias& rules) {
   check_biased(q, k, v, rules);
   if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
-    return recorder->record(recorded(q, k, v, rules));
+    return recorder->record(recorded_biased(q, k, v, rules));
   const at::Tensor out = tensor::apply_function<SharedBiasAttention>(
       q, k, v, given_tensor(rules.bias), given_tensor(rules.keys), given_tensor(rules.query_documents),
       given_tensor(rules.key_documents), rules.causal, scale_or_default(q, rules));
