@@ -57,6 +57,24 @@ TEST(AxialRuns, GiveTheSameInEveryLayout) {
   }
 }
 
+TEST(AxialRuns, GiveTheSameForEsmFold) {
+  const run::Program program = with_folding(run::built_in());
+  const auto esmfold_run = [](const std::vector<std::string>& flags) {
+    return folding_run(test::joined({"--model.name=esmfold-tiny", "--model.dropout=0.1", "--folding.crop=13",
+                                     "--folding.passes=2", "--training.batch_size=2"},
+                                    flags));
+  };
+  const std::vector<double> want = test::run_course(esmfold_run({}), program);
+  EXPECT_GT(want.at(0), 0);
+  for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
+           {axial(2), "--parallel.zero=3", "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"},
+           {axial(3), "--memory.recompute=block"}}) {
+    SCOPED_TRACE(join(layout));
+    expect_course(test::run_course(esmfold_run(test::joined({"--parallel.sequence.mode=axial"}, layout)), program),
+                  want);
+  }
+}
+
 TEST(AxialRuns, RefuseOtherLayouts) {
   const run::Program program = with_folding(run::built_in());
   const auto message = [&](const std::vector<std::string>& flags, bool is_axial) {

@@ -132,8 +132,9 @@ struct Heads {
   std::unique_ptr<nn::Dense> distances, errors, letters, contacts;
 };
 
-std::shared_ptr<const FoldingHeads> folding_heads(const std::shared_ptr<const Heads>& heads) {
-  FoldingHeads made{.pair = kPair,
+std::shared_ptr<const FoldingHeads> folding_heads(const std::shared_ptr<const Heads>& heads, nn::Layers& layers) {
+  FoldingHeads made{.ranks = layers.axial_ranks(),
+                    .pair = kPair,
                     .single = kSingle,
                     .language = kLanguage,
                     .structure = kStructure,
@@ -155,13 +156,10 @@ std::shared_ptr<const FoldingHeads> folding_heads(const std::shared_ptr<const He
   return std::make_shared<const FoldingHeads>(std::move(made));
 }
 
-/// The trunk has all features and residues of a chain on each rank.
+/// The trunk has all features of a chain on each rank; ranks cut pairs alone (nn/axial_ranks.h).
 void check_layout(const ModelShape& s, nn::Layers& layers) {
-  require(!layers.splits_tokens() && layers.batch_parts() == 1 &&
-              !layers.features(s.hidden, nn::Place::Outside)->is_split(),
-          "parallel",
-          "ESMFold must have whole chains and features on each rank: got a layout that splits them; leave out "
-          "parallel.sequence and parallel.tensor");
+  require(layers.batch_parts() == 1 && !layers.features(s.hidden, nn::Place::Outside)->is_split(), "parallel",
+          "ESMFold must have whole features on each rank: got a layout that splits them; leave out parallel.tensor");
 }
 
 void add_trunk(Model& model, const ModelShape& s, nn::Layers& layers) {
@@ -174,11 +172,8 @@ void add_trunk(Model& model, const ModelShape& s, nn::Layers& layers) {
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const EsmFoldBlock>(layers, concat("blocks.", model.blocks.size()), sizes);
     const auto run = [block](States& states, const nn::ForwardContext& step) {
-      // A recomputed block runs without gradients first, and backward reads its inputs again.
-      const bool keeps = step.training && !at::GradMode::is_enabled();
-      const auto own_copy = [&](int state) { return keeps ? states[state].clone() : states[state]; };
       const at::Tensor mask = step.batch->at("seq_mask").to(states[kPair].scalar_type());
-      const EsmFoldTrunk end = block->forward({.s = own_copy(kSingle), .z = own_copy(kPair)}, mask, step);
+      const EsmFoldTrunk end = block->forward({.s = states[kSingle], .z = states[kPair]}, mask, step);
       states[kSingle] = end.s;
       states[kPair] = end.z;
     };
@@ -214,7 +209,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                           [end](States& states, const nn::ForwardContext& step) { end->forward(states, step); }});
   const std::vector<int> results{kLanguage, kSingle, kPair, kStructure, kFrames, kAngles};
   model.norm = Block(results, results, [](States&, const nn::ForwardContext&) {});
-  model.folding = folding_heads(std::make_shared<const Heads>(s, own, layers));
+  model.folding = folding_heads(std::make_shared<const Heads>(s, own, layers), layers);
   return model;
 }
 

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/models/folding/folding_model.h"
 #include "colossal/nn/embedding.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/geometry/residues.h"
@@ -78,6 +80,7 @@ std::vector<State> states_of(const ModelShape& s, at::ScalarType dtype) {
     State made{.name = name, .dims = {}, .sizes = sizes, .dtype = type};
     made.dims.assign(1 + sizes_after_rows(1, false).size(), tensor::Dim::Other);
     made.dims.front() = tensor::Dim::Row;
+    if (made.name == std::string("pair")) made.dims.at(1) = tensor::Dim::Token;  // ranks cut it (nn/axial_ranks.h)
     return made;
   };
   using Sizes = std::vector<int64_t>;
@@ -93,7 +96,8 @@ std::vector<State> states_of(const ModelShape& s, at::ScalarType dtype) {
 }
 
 LanguageStart::LanguageStart(const ModelShape& s, nn::Layers& make)
-    : own_(s.own.as<EsmfoldSizes>()),
+    : ranks_(make.axial_ranks()),
+      own_(s.own.as<EsmfoldSizes>()),
       hidden_(s.hidden),
       ids_of_types_(
           at::tensor(own_.ids_of_types(), at::TensorOptions(make.parameters().options().device).dtype(at::kLong))),
@@ -120,7 +124,12 @@ void LanguageStart::forward(States& states, const tensor::Batch& batch, const nn
     states[kMixed] = at::zeros({batch.rows(), 1, hidden_}, shares.options());
     return;
   }
-  states[kHidden] = embedding_.forward(ids(batch), language_step(step));
+  // The embedding gives a rank its tokens, and the language model runs whole on each.
+  nn::ForwardContext language = language_step(step);
+  const at::Tensor tokens = ids(batch);
+  if (ranks_->size() > 1)
+    language.cut = std::make_shared<const nn::SequenceCut>(nn::near_even_cut(tokens.size(1), ranks_->size()));
+  states[kHidden] = ranks_->gathered(embedding_.forward(tokens, language), 1, tokens.size(1));
   states[kMixed] = shared(states, 0, states[kHidden]);
 }
 
@@ -138,7 +147,7 @@ void LanguageBlock::forward(States& states, const nn::ForwardContext& step) cons
 }
 
 TrunkStart::TrunkStart(const ModelShape& s, const std::string& name, nn::Layers& make)
-    : dtype_(make.parameters().options().dtype) {
+    : ranks_(make.axial_ranks()), dtype_(make.parameters().options().dtype) {
   const auto own = s.own.as<EsmfoldSizes>();
   position_bins_ = own.position_bins;
   norm_ = make.layer_norm(name + ".language.norm", s.hidden, {});
@@ -160,29 +169,27 @@ at::Tensor TrunkStart::language(const at::Tensor& mixed, const nn::ForwardContex
 
 /// Without gradients z is made by rows, and in the place of the field if nothing reads it again.
 at::Tensor TrunkStart::pairs(const tensor::Batch& batch, const nn::ForwardContext& step) const {
-  const at::Tensor &before = batch.at("recycled_pair"), &index = batch.at("residue_index");
+  const at::Tensor before = own_recycled_pairs(batch, *ranks_), &index = batch.at("residue_index");
   const at::Tensor beta = batch.at("recycled_beta"), seen = batch.at("seq_mask");
   const at::Tensor distances = distances_->value(), positions = positions_->value();
+  const nn::Range own = ranks_->own(index.size(1));
   const auto rows_of = [&](int64_t first, int64_t count) {
-    const auto rows = [&](const at::Tensor& x) { return x.narrow(1, first, count); };
+    const auto rows = [&](const at::Tensor& x) { return x.narrow(1, own.first + first, count); };
     const at::Tensor offsets = (index.unsqueeze(1) - rows(index).unsqueeze(2)).clamp(-position_bins_, position_bins_);
     const at::Tensor hidden = (rows(seen).unsqueeze(2) * seen.unsqueeze(1)).eq(0);
     const at::Tensor squares =
         ops::squared_distances(rows(beta).to(ops::wide_type(beta)), beta.to(ops::wide_type(beta)));
     const at::Tensor bins = ops::bins_of_squares(squares, ops::kRecycledDistancesOfEsmFold);
-    return pair_norm_->forward(rows(before).to(dtype_)) + nn::lookup(distances, bins) +
+    return pair_norm_->forward(before.narrow(1, first, count).to(dtype_)) + nn::lookup(distances, bins) +
            nn::lookup(positions, (offsets + position_bins_ + 1).masked_fill(hidden, 0));
   };
-  const int64_t residues = before.size(1), of_row = std::max<int64_t>(before.numel() / residues, 1);
-  if (at::GradMode::is_enabled()) return rows_of(0, residues);
+  const int64_t of_row = std::max<int64_t>(before.numel() / before.size(1), 1);
+  if (at::GradMode::is_enabled()) return rows_of(0, own.size);
   // In a training pass backward may read the field again (nn::recomputed).
   const bool overwrites = !step.training && before.scalar_type() == dtype_;
   const at::Tensor z = overwrites ? before : at::empty(before.sizes(), before.options().dtype(dtype_));
-  const int64_t at_once = std::clamp<int64_t>(ops::kSliceElements / of_row, 1, residues);
-  for (int64_t first = 0; first < residues; first += at_once) {
-    const int64_t count = std::min(at_once, residues - first);
-    z.narrow(1, first, count).copy_(rows_of(first, count));
-  }
+  ranks_->for_runs(index.size(1), std::max<int64_t>(ops::kSliceElements / of_row, 1),
+                   [&](int64_t first, int64_t count) { z.narrow(1, first, count).copy_(rows_of(first, count)); });
   return z;
 }
 

@@ -10,6 +10,7 @@
 #include "colossal/models/esm2_layers.h"
 #include "colossal/models/families/esmfold.h"
 #include "colossal/models/model.h"
+#include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear_layers.h"
@@ -50,6 +51,7 @@ class LanguageStart {
  private:
   at::Tensor ids(const tensor::Batch& batch) const;
 
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   EsmfoldSizes own_;
   int64_t hidden_;
   at::Tensor ids_of_types_;  // on the device of the model
@@ -81,6 +83,7 @@ class TrunkStart {
   at::Tensor language(const at::Tensor& mixed, const nn::ForwardContext& step) const;
   at::Tensor pairs(const tensor::Batch& batch, const nn::ForwardContext& step) const;
 
+  std::shared_ptr<const nn::AxialRanks> ranks_;
   int64_t position_bins_;
   at::ScalarType dtype_;
   std::unique_ptr<nn::Norm> norm_, single_norm_, pair_norm_;
