@@ -27,7 +27,7 @@ bool are_equal(const tensor::Batch& a, const tensor::Batch& b) {
   return true;
 }
 
-TEST(DrawnFoldSamples, AreFunctionsOfSeedOrIndex) {
+TEST(DrawnFoldSamples, FollowSeedOrIndex) {
   EXPECT_TRUE(are_equal(row_of(false, 3, 7), row_of(false, 3, 7)));
   EXPECT_FALSE(are_equal(row_of(false, 3, 7), row_of(false, 3, 8)));
   EXPECT_TRUE(are_equal(row_of(true, 3, 7), row_of(true, 3, 8)));
@@ -51,7 +51,7 @@ TEST(DrawnFoldSamples, HaveTheAtomsOfTheirLetters) {
   EXPECT_FALSE(row.at("bert_mask")[0][0].equal(row.at("bert_mask")[0][1]));  // draws differ between passes
 }
 
-TEST(FoldingRows, ArePadded) {
+TEST(FoldingRows, PadChains) {
   const tensor::Batch row = row_of(false, 0, 9);
   tensor::Batch batch =
       data::make_folding_rows(2, {.residues = kResidues + 2, .clusters = 5, .extra = 6, .passes = kPasses});

@@ -79,7 +79,7 @@ TEST(DrawnFolds, HaveTheChiralityOfNature) {
   }
 }
 
-TEST(DrawnFolds, AreFunctionsOfTheSeed) {
+TEST(DrawnFolds, FollowTheSeed) {
   const data::DrawnFold a = data::drawn_fold(7, {.residues = 20, .rows = 6}),
                         b = data::drawn_fold(7, {.residues = 20, .rows = 4}),
                         other = data::drawn_fold(8, {.residues = 20, .rows = 6});

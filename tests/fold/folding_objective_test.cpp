@@ -72,7 +72,7 @@ struct Ended {
   }
 };
 
-TEST(FoldingTerms, AreTheLossesOfEachHead) {
+TEST(FoldingTerms, EqualTheLossesOfEachHead) {
   const Ended m;
   using W = run::FoldingWeights;
   const at::Tensor &types = m.batch.at("aatype"), &atoms = m.batch.at("all_atom_positions"),

@@ -174,6 +174,19 @@ TEST(RecyclingRuns, ClipTheGradientOfEachChain) {
   });
 }
 
+TEST(RecyclingRuns, RefuseRowsThatCannotBeClipped) {
+  const auto message = [](const std::vector<std::string>& flags, double limit) {
+    return test::thrown_message([&] {
+      test::run_course(folding_run(flags), folding_program(), 0,
+                       [&](train::Engine& engine) { engine.train_rows(drawn_rows(), kRows, {}, limit); });
+    });
+  };
+  EXPECT_THAT(message({}, 0), HasSubstr("[training] the limit of the gradient of a row must be above 0: got 0"));
+  EXPECT_THAT(message({"--parallel.pipeline.size=2"}, 1),
+              HasSubstr("[training] the gradient of a row must be whole on each rank: got 2 ranks along \"pipeline\"; "
+                        "use data parallelism, ZeRO and tiers, or training.clip"));
+}
+
 TEST(RecyclingRuns, NameTheFirstOperatorThatIsNotFinite) {
   const run::Config config = folding_run({"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"});
   const auto fail = [&] {

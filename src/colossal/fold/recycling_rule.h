@@ -22,7 +22,8 @@ int64_t passes_of_step(uint64_t seed, int64_t step, int64_t most);
 ///
 /// Memory:        the recycled fields of all rows of `batch`, twice while a pass runs; a model may compute z in its
 ///                field.
-/// Communication: that of Engine::forward() for each pass. If a pipeline splits the model, an all_reduce over its stages
+/// Communication: that of Engine::forward() for each pass. If a pipeline splits the model, an all_reduce over its
+/// stages
 ///                of each recycled field for each pass.
 /// Errors: those of Engine::forward(). ("fold") passes below 1.
 tensor::Batch after_passes(train::Engine& engine, const tensor::Batch& batch, int64_t passes);
