@@ -53,14 +53,14 @@ struct FoldWork {
   int64_t finished = 0;  ///< records of --resume that are left out
 };
 
-ModelOptions options_of(const FoldRequest& r, const std::string& from) {
+ModelOptions options_from(const FoldRequest& r, const std::string& from) {
   ModelOptions options = r.model;
   options.from = from;
   return options;
 }
 
-run::Loading loading_of(const FoldRequest& r, const std::string& from) {
-  run::Loading loading = options_of(r, from).loading();
+run::Loading loading_from(const FoldRequest& r, const std::string& from) {
+  run::Loading loading = options_from(r, from).loading();
   loading.tokenizer = "none";
   return loading;
 }
@@ -72,7 +72,7 @@ void require_no_half(at::ScalarType dtype) {
 }
 
 at::ScalarType dtype_of(const FoldRequest& r, const run::ModelSource& source) {
-  const auto given = loading_of(r, source.path).dtype;
+  const auto given = loading_from(r, source.path).dtype;
   return given.value_or(source.dtype);
 }
 
@@ -163,7 +163,7 @@ int fold_as_rank(const FoldRequest& r, const FoldFiles& files, const FoldWork& w
     const std::string& from = model.source.path;
     LoadedFolder& own = loaded.emplace_back();
     own.saved = run::load_model(from, mesh, r.model.layout, comm::choose_device(r.model.device, world->local_rank()),
-                                loading_of(r, from), program);
+                                loading_from(r, from), program);
     if (speaks) print_notices(own.saved);
     own.folder = std::make_unique<fold::Folder>(*own.saved.model, mesh);
   }
@@ -253,7 +253,7 @@ int fold(const Arguments& arguments, const run::Program* program) {
   work.records = app.count("--sequence") > 0 ? std::vector<FoldRecord>{} : read_fold_records("", r.input, r.to);
   if (app.count("--sequence") > 0) work.records = read_fold_records(r.sequence, "", r.to);
   files.check(work.records);
-  for (const std::string& from : r.from) check_model_options(app, options_of(r, from));
+  for (const std::string& from : r.from) check_model_options(app, options_from(r, from));
   if (r.resumes)
     work.finished = static_cast<int64_t>(
         std::erase_if(work.records, [&](const FoldRecord& record) { return files.are_there(record.sequence); }));

@@ -40,8 +40,8 @@ struct FoldingSums {
   }
 };
 
-protein::Comparison compared(const std::string& name, const fold::Folded& folded,
-                             const protein::StructureChain& reference) {
+protein::Comparison compared_chain(const std::string& name, const fold::Folded& folded,
+                                   const protein::StructureChain& reference) {
   try {
     return protein::compare(protein::ca_trace(fold::structure_of(folded)), protein::ca_trace(reference));
   } catch (const Error& error) {
@@ -90,7 +90,7 @@ int evaluate_structures(const std::string& folder, bool as_json, const LoadedMod
     comm::agree(loaded.mesh.all(), at::kCPU, [&] {
       if (!speaks) return;
       for (const std::string& notice : contents.notices) say(notice);
-      const protein::Comparison found = compared(name, folded, contents.structure);
+      const protein::Comparison found = compared_chain(name, folded, contents.structure);
       print_chain(name, found, folded.plddt, as_json);
       sums.add(found, folded.plddt);
     });
