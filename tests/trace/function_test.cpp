@@ -93,6 +93,30 @@ TEST(TraceFunction, RewritesChangesOfInputs) {
       {wave({2, 8}, 2)});
 }
 
+TEST(TraceFunction, RecordsWhatHasAStandInOnMeta) {
+  expect_same(
+      [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+        return {ops::activation("relu").plain(in[0]), ops::activation("leaky_relu").plain(in[0])};
+      },
+      {wave({2, 8}, 2)});
+}
+
+/// An operator with shapes of its own on meta that does not announce itself.
+at::Tensor silent(const at::Tensor& x) { return x.is_meta() ? at::empty(x.sizes(), x.options()) : x + 1; }
+
+TEST(TraceFunction, RefusesMemoryThatNothingFilled) {
+  const Function function = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    return {in[0] * silent(in[0])};
+  };
+  EXPECT_THAT(colossal::test::thrown_message([&] { trace_function(function, {wave({2, 8}, 2)}); }),
+              HasSubstr("must announce itself"));
+  expect_same(
+      [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+        return {in[0] * at::empty({8}, in[0].options()).fill_(2) + at::empty({8}, in[0].options()).copy_(in[0][0])};
+      },
+      {wave({2, 8}, 2)});
+}
+
 TEST(TraceFunction, RefusesAShapeWithoutSource) {
   const at::Tensor weight = at::empty({8}, at::TensorOptions(at::kMeta).dtype(at::kDouble));
   const Function function = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {

@@ -77,6 +77,8 @@ at::Tensor fused_swiglu(const at::Tensor& x) { return swiglu(x); }
 // sizes there.
 template <PlainFunction function>
 at::Tensor anywhere(const at::Tensor& x) {
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record({"activation", "...->...", {x}, [](const auto& in) { return anywhere<function>(in[0]); }});
   return x.is_meta() ? at::sigmoid(x) : function(x);
 }
 

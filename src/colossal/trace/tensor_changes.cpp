@@ -117,6 +117,7 @@ void Tracer::give_constant(const HeardCall& call, const at::Tensor& constant) {
              "change it outside of the loss");
   if (constant.storage().use_count() > 1)
     refuse(call, "a tensor that the loss fills must not be a view, or have views", "build it with cat or stack");
+  if (constant.has_storage()) unset_.erase(constant.storage().unsafeGetStorageImpl());
   const plan::Source source = source_of(constant);
   constants_.erase(constant.unsafeGetTensorImpl());
   module_.give(constant);

@@ -148,6 +148,10 @@ at::Tensor Tracer::on_meta(const at::Tensor& tensor) {
   require(changed_constants_.count(tensor.unsafeGetTensorImpl()) == 0, "trace",
           "the pass must not read a buffer that it changes: got one of shape ", plan::print_shape(tensor.sizes().vec()),
           " after ", recorder_.last_module(), "; change it outside of the loss");
+  require(!tensor.has_storage() || unset_.count(tensor.storage().unsafeGetStorageImpl()) == 0, "trace",
+          "a function must not read memory that it did not fill: got a tensor of shape ",
+          plan::print_shape(tensor.sizes().vec()), " after ", recorder_.last_module(),
+          "; an operator with a result of its own on meta must announce itself (tensor/whole_operator.h)");
   const int64_t version = tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
   const auto found = constants_.find(tensor.unsafeGetTensorImpl());
   if (found != constants_.end() && found->second.version == version) return found->second.stand_in;
@@ -212,12 +216,18 @@ Tracer::Results Tracer::hear_constants(HeardCall call) {
   const int written = written_argument(call.handle);
   if (written >= 0 && call.arguments[written].isTensor()) {
     const at::Tensor& self = call.arguments[written].toTensor();
+    if (self.has_storage()) unset_.erase(self.storage().unsafeGetStorageImpl());
     for (const auto& [name, buffer] : module_.buffers())
       if (share_memory(buffer, self)) changed_constants_[buffer.unsafeGetTensorImpl()] = buffer;
   }
   torch::jit::Stack stack(call.arguments.begin(), call.arguments.end());
   call.handle.callBoxed(stack);
   Results results(stack.begin(), stack.end());
+  static const std::unordered_set<std::string> unfilled{"aten::empty", "aten::empty_like", "aten::empty_strided",
+                                                        "aten::new_empty"};
+  if (!gradients_ && unfilled.count(call.handle.operator_name().name) > 0)
+    for (const at::Tensor& tensor : tensors_of(results))
+      if (tensor.has_storage() && tensor.numel() > 0) unset_[tensor.storage().unsafeGetStorageImpl()] = tensor;
   if (reads_changed)
     for (const at::Tensor& tensor : tensors_of(results)) changed_constants_[tensor.unsafeGetTensorImpl()] = tensor;
   return results;

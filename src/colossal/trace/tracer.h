@@ -104,6 +104,9 @@ class Tracer : public tensor::OperatorRecorder {
   };
   std::unordered_map<c10::TensorImpl*, Constant> constants_;
   std::unordered_set<c10::TensorImpl*> captured_;
+  /// Memory of constants that a function made and did not fill: an operator that does not announce itself may return
+  /// such a tensor in place of its result on meta
+  std::unordered_map<c10::StorageImpl*, at::Tensor> unset_;
   std::unordered_map<c10::TensorImpl*, at::Tensor> changed_constants_;  ///< buffers that the pass changes, and results
   std::vector<TracedModule::Statistics> statistics_;
   int calls_ = 0;

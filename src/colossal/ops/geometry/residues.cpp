@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "colossal/tensor/whole_operator.h"
+
 // Steps are also recorded on meta, where where() and logical operators do not run: masks are factors.
 
 namespace colossal::ops {
@@ -157,6 +159,9 @@ at::Tensor squared_distances(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor bins_of_squares(const at::Tensor& squares, const DistanceLimits& limits) {
   const at::NoGradGuard no_grad;
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder())
+    return recorder->record(
+        {"distance_bins", "...->...", {squares}, [=](const auto& in) { return bins_of_squares(in[0], limits); }});
   if (squares.is_meta()) return at::empty(squares.sizes(), squares.options().dtype(at::kLong));
   return at::bucketize(squares, limits.on(squares.options()).square());
 }
