@@ -12,6 +12,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/esmfold_block.h"
 #include "colossal/models/evoformer_block.h"
+#include "colossal/models/folding/structure_module.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/thrown_message.h"
@@ -95,6 +96,22 @@ Pass evoformer_block() {
   return pass;
 }
 
+Pass structure_layer() {
+  Pass pass{.name = "structure", .shapes = {{1, 40, 16}, {1, 40, 40, 32}}, .dims = {{"", "i", ""}, {"", "i", "j", ""}}};
+  nn::SerialLayers make(*pass.parameters);
+  const auto module = std::make_shared<models::StructureModule>(
+      "structure", models::StructureSizes{.points = {.single = 16, .pair = 32, .heads = 2, .head_dim = 4}, .layers = 1},
+      make);
+  const at::Tensor mask = at::ones({1, 40}, at::kDouble);
+  mask[0][7] = 0;
+  pass.function = [module, mask](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    const models::StructureLayer layer = module->forward(in[0], in[1], mask, {}).back();
+    return {layer.s, layer.raw_angles, layer.frames.translation};
+  };
+  pass.fill();
+  return pass;
+}
+
 /// The first block of a model of the registry.
 Pass block_of(const std::string& name, const std::vector<int64_t>& shape) {
   Pass pass{.name = name, .shapes = {shape}, .dims = {{"row", "token", ""}}};
@@ -147,6 +164,7 @@ void expect_budgets(const Pass& pass, double smallest) {
 
 TEST(PlannedChunks, FitAnEsmFoldBlock) { expect_budgets(esmfold_block(), .4); }
 TEST(PlannedChunks, FitAnEvoformerBlock) { expect_budgets(evoformer_block(), .4); }
+TEST(PlannedChunks, FitAStructureModule) { expect_budgets(structure_layer(), .9); }
 TEST(PlannedChunks, FitAGpt2Block) { expect_budgets(block_of("gpt2-tiny", {2, 32, 128}), .5); }
 TEST(PlannedChunks, FitAViTBlock) { expect_budgets(block_of("vit-tiny-cifar", {2, 17, 128}), .7); }
 

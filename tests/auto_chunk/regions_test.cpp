@@ -96,6 +96,15 @@ TEST(Regions, OverwriteAnInputOnlyIfTheyMay) {
   EXPECT_TRUE(at::equal(x, Traced::input()));
 }
 
+TEST(Regions, OverwriteNothingThatIsReadLater) {
+  const Traced made([](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    const at::Tensor once = in[0].exp(), again = once * in[0], view = again.t();
+    return {again + once + (again.sigmoid() * again + view.t().sin())};
+  });
+  made.expect_same({});
+  made.expect_same(made.smallest().plan);
+}
+
 TEST(Regions, RunBeforeTheLoopWhatDependsOnAllRows) {
   const Traced made([](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
     const at::Tensor x = in[0].sin(), up = waves({kWidth, 64}, 2), down = waves({64, kWidth}, 3);

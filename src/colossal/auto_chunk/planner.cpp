@@ -203,13 +203,16 @@ PlannedChunks planned(const ChunkGraph& graph, const Schedule& schedule) {
 
 }  // namespace
 
-ChunkPlanner::ChunkPlanner(const ChunkGraph& graph) {
-  plans_.push_back(planned(graph, plain_schedule(graph)));
+ChunkPlanner::ChunkPlanner(const ChunkGraph& graph) : graph_(graph), plain_(planned(graph, plain_schedule(graph))) {}
+
+const std::vector<PlannedChunks>& ChunkPlanner::plans() const {
+  if (!plans_.empty()) return plans_;
+  plans_.push_back(plain_);
   for (const Measure measure : {&Candidate::around, &Candidate::inside}) {
-    Schedule schedule = plain_schedule(graph);
+    Schedule schedule = plain_schedule(graph_);
     for (int i = 0; i < kRounds; ++i) {
-      const Round round(graph, schedule);
-      for (const int64_t level : round.levels()) plans_.push_back(planned(graph, round.solved(level)));
+      const Round round(graph_, schedule);
+      for (const int64_t level : round.levels()) plans_.push_back(planned(graph_, round.solved(level)));
       if (!round.has_choices()) break;
       schedule = round.smallest(measure);
     }
@@ -221,11 +224,12 @@ ChunkPlanner::ChunkPlanner(const ChunkGraph& graph) {
   for (PlannedChunks& one : plans_)
     if (kept.empty() || one.peak < kept.back().peak) kept.push_back(std::move(one));
   plans_ = std::move(kept);
+  return plans_;
 }
 
 PlannedChunks ChunkPlanner::plan(int64_t budget) const {
-  if (budget == 0) return plans_.front();
-  for (const PlannedChunks& one : plans_)
+  if (budget == 0 || budget >= plain_.peak) return plain_;
+  for (const PlannedChunks& one : plans())
     if (one.peak <= budget) return one;
   throw Error("auto_chunk", concat("the budget of a pass must be at least ", readable_bytes(smallest_peak()), ": got ",
                                    readable_bytes(budget)));

@@ -32,21 +32,23 @@ struct PlannedChunks {
 /// predicted slower.
 class ChunkPlanner {
  public:
-  /// Finds the plans. Cost: for a block of a hundred operators two to six seconds on one core, for longer dimensions
-  /// more, because they have more sizes of blocks.
+  /// Looks at the pass without loops. `graph` must outlive this.
   explicit ChunkPlanner(const ChunkGraph& graph);
 
-  /// Returns the fastest plan of which at most `budget` bytes are alive; 0 = no limit, and no loop.
+  /// Returns the fastest plan of which at most `budget` bytes are alive; 0 = no limit, and no loop. The first budget
+  /// that the pass without loops exceeds starts the search, which takes half a second to some seconds on one core for
+  /// a block of a hundred operators. One thread may use a planner at a time.
   /// Errors ("auto_chunk"): the budget is below smallest_peak().
   PlannedChunks plan(int64_t budget) const;
-  /// Returns whether a plan fits.
-  bool fits(int64_t budget) const { return budget == 0 || budget >= smallest_peak(); }
-  int64_t smallest_peak() const { return plans_.back().peak; }
-  /// Returns the plans, the fastest first, each with a smaller peak than the one before.
-  const std::vector<PlannedChunks>& plans() const { return plans_; }
+  /// Returns the least bytes that a budget must have. Starts the search.
+  int64_t smallest_peak() const { return plans().back().peak; }
+  /// Returns the plans, the fastest first, each with a smaller peak than the one before. Starts the search.
+  const std::vector<PlannedChunks>& plans() const;
 
  private:
-  std::vector<PlannedChunks> plans_;
+  const ChunkGraph& graph_;
+  PlannedChunks plain_;                       ///< no loop
+  mutable std::vector<PlannedChunks> plans_;  ///< empty = not searched yet
 };
 
 }  // namespace colossal::auto_chunk
