@@ -12,10 +12,13 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/formats/zip_file.h"
+#include "colossal/models/config.h"
 #include "colossal/models/families/alphafold2.h"
+#include "colossal/run/config.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
+#include "colossal/run/resolve_shape.h"
 #include "models/made_model.h"
 #include "support/alphafold_weights.h"
 #include "support/temporary_folder.h"
@@ -90,6 +93,16 @@ TEST_F(AlphaFoldFiles, ShowTheShapeOfTheModel) {
   EXPECT_EQ(shape_of(write_npz(test::alphafold_golden_shapes(false))).own.as<AlphaFold2Sizes>().templates, 0);
 }
 
+TEST_F(AlphaFoldFiles, StartRuns) {
+  run::Config config;
+  config.model.from = write_npz(test::alphafold_golden_shapes(false));
+  EXPECT_TRUE(run::resolve_shape(config.model, built_in()) == shape_of(config.model.from));
+  EXPECT_EQ(test::thrown_message([&] { run::check_training(config, built_in()); }), "");
+  config.model.own = models::own_keys({"pair_features=8"});
+  EXPECT_THAT(test::thrown_message([&] { run::resolve_shape(config.model, built_in()); }),
+              HasSubstr("remove pair_features from [model]"));
+}
+
 TEST_F(AlphaFoldFiles, OfOlderOpenFoldHaveTheSameWeights) {
   const std::string npz = write_npz(test::alphafold_golden_shapes(true));
   const models::ModelShape shape = shape_of(npz);
@@ -117,10 +130,13 @@ TEST_F(AlphaFoldFiles, OfOlderOpenFoldHaveTheSameWeights) {
 
 TEST_F(AlphaFoldFiles, AreExportedUnderTheNamesOfOpenFold) {
   const std::string npz = write_npz(test::alphafold_golden_shapes(true)), to = folder_ / "exported";
-  const Outcome outcome = run_command("export", {"--from", npz, "--to", to});
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_TRUE(shape_of(to) == shape_of(npz));
-  const auto before = checkpoint::open_weights(npz), after = checkpoint::open_weights(to);
+  const std::string again = folder_ / "again";  // an export of an export
+  for (const auto& [from, target] : {std::pair{npz, to}, {to, again}}) {
+    const Outcome outcome = run_command("export", {"--from", from, "--to", target});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_TRUE(shape_of(target) == shape_of(npz));
+  }
+  const auto before = checkpoint::open_weights(npz), after = checkpoint::open_weights(again);
   ASSERT_EQ(after->entries().size(), before->entries().size());
   for (const auto& [name, entry] : before->entries()) {
     ASSERT_TRUE(after->entries().contains(name)) << name;

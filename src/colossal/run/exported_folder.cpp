@@ -88,7 +88,7 @@ json with_changes(const json& source, const models::Registry& models, const json
     for (const auto& [key, value] : ours.items())
       if (!config.contains(key)) config[key] = value;
   // The folder may have been one of another class, e.g. without a head. Under another model_type classes differ anyway.
-  if (ours.contains("model_type") && config["model_type"] == ours["model_type"])
+  if (ours.contains("architectures") && ours.contains("model_type") && config["model_type"] == ours["model_type"])
     config["architectures"] = ours["architectures"];
   return config;
 }

@@ -96,6 +96,7 @@ ModelShape from_json(const nlohmann::json& config) {
 nlohmann::json to_json(const ModelShape& s) {
   nlohmann::json config = to_json_object(s.own.as<AlphaFold2Sizes>());
   config["model_type"] = kModelType;
+  config["architectures"] = {"AlphaFold2"};
   config["layers"] = s.layers;
   return config;
 }
