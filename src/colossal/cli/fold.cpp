@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,12 +21,17 @@
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/fold/alignment_input.h"
 #include "colossal/fold/fold_input.h"
 #include "colossal/fold/folded_files.h"
 #include "colossal/fold/folder.h"
 #include "colossal/fold/pass_bytes.h"
+#include "colossal/parallel/sequence/config.h"
+#include "colossal/run/data.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/objectives/folding/folding_objective.h"
+#include "colossal/run/stored_config.h"
 
 namespace colossal::cli {
 namespace {
@@ -36,7 +42,8 @@ struct FoldRequest {
   std::string sequence, input, to, pae, tensors, templates;
   std::vector<std::string> msa;
   fold::FoldOptions options;
-  fold::AlignmentRows rows;
+  std::optional<int64_t> clusters, extra;
+  std::optional<double> masked;
   bool as_json = false, resumes = false;
 };
 
@@ -44,6 +51,7 @@ struct FoldRequest {
 struct FoldModel {
   run::ModelSource source;
   std::vector<fold::FoldInput> inputs;  ///< of each record
+  int64_t passes = 0;                   ///< at most, without --passes
 };
 
 /// The work of a command, the same on all ranks.
@@ -76,12 +84,32 @@ at::ScalarType dtype_of(const FoldRequest& r, const run::ModelSource& source) {
   return given.value_or(source.dtype);
 }
 
+/// Returns the keys of [folding] of a run folder; nothing for another source.
+std::optional<run::FoldingKeys> keys_of_run(const std::string& from, const run::Program& program) {
+  if (!run::is_run(from)) return {};
+  const run::ResolvedModel model = run::resolve_model(run::stored_config(from), program);
+  const auto* objective = dynamic_cast<const run::FoldingObjective*>(model.objective.objective.get());
+  return objective ? std::optional(objective->keys()) : std::nullopt;
+}
+
+/// Returns the rows that flags name, or else those of the run.
+fold::AlignmentRows rows_of(const FoldRequest& r, const std::optional<run::FoldingKeys>& keys) {
+  fold::AlignmentRows rows;
+  if (keys) rows = {.clusters = keys->clusters, .extra = keys->extra, .masked = keys->masked};
+  return {.clusters = r.clusters.value_or(rows.clusters),
+          .extra = r.extra.value_or(rows.extra),
+          .masked = r.masked.value_or(rows.masked)};
+}
+
 FoldModel find_model(const FoldRequest& r, const std::string& from, const std::vector<FoldRecord>& records,
                      const run::Program& program) {
   FoldModel model{.source = run::find_source(from, program)};
   model.source.path = from;
   const models::ModelShape& shape = model.source.shape;
   const models::FoldingSizes sizes = models::folding_of(shape);
+  const std::optional<run::FoldingKeys> keys = keys_of_run(from, program);
+  const fold::AlignmentRows rows = rows_of(r, keys);
+  model.passes = keys ? keys->passes : sizes.passes;
   require(sizes.reads_alignments || r.msa.empty(), "fold", "--msa must be for a model that reads alignments: got ",
           from, ", which holds an ", shape.architecture->name, " and reads sequences alone; leave --msa out");
   require(sizes.templates > 0 || r.templates.empty(), "fold",
@@ -94,10 +122,11 @@ FoldModel find_model(const FoldRequest& r, const std::string& from, const std::v
     } else if (sizes.reads_alignments) {
       const std::string place = record.place.substr(0, record.place.size() - 2);
       const fold::AlignmentFiles files{alignments_of_record(r.msa, record, records), r.templates, place};
-      model.inputs.push_back(fold::alignment_input(record.sequence, files, shape, r.rows));
+      model.inputs.push_back(fold::alignment_input(record.sequence, files, shape, rows));
     } else {
       model.inputs.push_back(fold::sequence_input(record.sequence, shape));
     }
+    distributed::check_residues(r.model.layout, model.inputs.back().sizes.residues);
   }
   return model;
 }
@@ -173,7 +202,8 @@ int fold_as_rank(const FoldRequest& r, const FoldFiles& files, const FoldWork& w
     std::vector<fold::Folded> results;
     for (size_t i = 0; i < loaded.size(); ++i) {
       const fold::FoldInput& input = work.models[i].inputs[record];
-      const int64_t passes = options.passes.value_or(models::folding_of(loaded[i].folder->shape()).passes);
+      const int64_t passes = r.options.passes.value_or(work.models[i].passes);
+      options.passes = passes;
       results.push_back(loaded[i].folder->fold(input, options, [&](const fold::FoldedPass& pass) {
         if (speaks) say_pass(input.sequence.name, pass, passes);
       }));
@@ -186,7 +216,7 @@ int fold_as_rank(const FoldRequest& r, const FoldFiles& files, const FoldWork& w
 }
 
 void add_fold_options(CLI::App& app, FoldRequest& r) {
-  add_model_options(app, r.model);
+  add_model_options(app, r.model, parallel::all_sequence_mode_names());
   app.remove_option(app.get_option("--from"));
   app.add_option("--from", r.from,
                  "run folder or folder of transformers with a folding model; repeated, each model folds each record")
@@ -204,21 +234,21 @@ void add_fold_options(CLI::App& app, FoldRequest& r) {
       ->expected(1)
       ->take_all();
   app.add_option("--templates", r.templates, "folder of structures, for a model that reads templates");
-  app.add_option("--clusters,--folding.clusters", r.rows.clusters, "rows of the clustered alignment with the query")
-      ->capture_default_str()
+  app.add_option("--clusters,--folding.clusters", r.clusters,
+                 "rows of the clustered alignment with the query; default: the run's, or 512")
       ->check(CLI::PositiveNumber);
-  app.add_option("--extra,--folding.extra", r.rows.extra, "further rows; models 1, 3 and 4 of AlphaFold read 5120")
-      ->capture_default_str()
+  app.add_option("--extra,--folding.extra", r.extra,
+                 "further rows, of which models 1, 3 and 4 of AlphaFold read 5120; default: the run's, or 1024")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--masked,--folding.masked", r.rows.masked, "share of the letters of an alignment that are masked")
-      ->capture_default_str()
+  app.add_option("--masked,--folding.masked", r.masked,
+                 "share of the letters of an alignment that are masked; default: the run's, or 0.15")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--to", r.to, "a .cif or .pdb file for one record, or a folder, which is made and gets NAME.cif")
       ->required();
   app.add_option("--pae", r.pae, "JSON file, or if --to is a folder a folder, for the predicted aligned errors");
   app.add_option("--tensors", r.tensors,
                  "safetensors file, or if --to is a folder a folder, for positions, masks and pLDDT of all atoms");
-  app.add_option("--passes", r.options.passes,
+  app.add_option("--passes,--folding.passes", r.options.passes,
                  "how often the model runs on a chain (recycling); default: as it was trained to");
   app.add_option("--tolerance", r.options.tolerance,
                  "stop after a pass that changes CA distances by less on average, in Angstrom; 0 = off")
