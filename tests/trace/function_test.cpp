@@ -9,6 +9,7 @@
 #include "colossal/ops/attention/attention.h"
 #include "colossal/ops/attention/biased.h"
 #include "colossal/ops/norm.h"
+#include "colossal/ops/rotary.h"
 #include "colossal/ops/triangle.h"
 #include "colossal/trace/trace.h"
 #include "support/thrown_message.h"
@@ -91,6 +92,18 @@ TEST(TraceFunction, RewritesChangesOfInputs) {
         return {x};
       },
       {wave({2, 8}, 2)});
+}
+
+TEST(TraceFunction, TurnsPositionsThatTheFunctionHas) {
+  const ops::RotaryTable table(4, 1e4);
+  const at::Tensor positions = at::arange(6).view({2, 3});
+  const TracedModule traced = expect_same(
+      [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+        const auto [q, k] = ops::rotary(in[0], in[0] * 2, positions, table);
+        return {q, k};
+      },
+      {wave({2, 3, 2, 4}, 1)});
+  EXPECT_THAT(operators_of(traced), Contains("colossal::rotary"));
 }
 
 TEST(TraceFunction, RecordsWhatHasAStandInOnMeta) {

@@ -16,6 +16,7 @@
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/moved_bytes.h"
+#include "colossal/tensor/whole_operator.h"
 
 namespace colossal::ops {
 
@@ -338,6 +339,12 @@ at::Tensor turned(const at::Tensor& x, const Angles& angles) {
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table, int64_t length) {
   check(x, positions, table);
+  if (tensor::OperatorRecorder* recorder = tensor::operator_recorder()) {
+    // A table may follow the largest position of all.
+    const char* dims = table.depends_on_length() && length == 0 ? "BSnD,BS->BSnD" : "bsnD,bs->bsnD";
+    return recorder->record(
+        {"rotary", dims, {x, positions}, [=](const auto& in) { return rotary(in[0], in[1], table, length); }});
+  }
   if (!is_turned_by_us(x)) return rotary_reference(x, positions, table, length);
   return turned(x, angles_for(x, positions, table, length));
 }
@@ -346,6 +353,7 @@ std::pair<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& 
                                          const RotaryTable& table, int64_t length) {
   check(q, positions, table);
   check(k, positions, table);
+  if (tensor::operator_recorder()) return {rotary(q, positions, table, length), rotary(k, positions, table, length)};
   if (!is_turned_by_us(q))
     return {rotary_reference(q, positions, table, length), rotary_reference(k, positions, table, length)};
   const Angles angles = angles_for(q, positions, table, length);
