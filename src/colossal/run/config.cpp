@@ -39,7 +39,8 @@ void DataConfig::common_fields(Fields& f) {
          "or FASTA (.jsonl, .jsonl.gz, .jsonl.zst, .parquet, .fasta, .fasta.gz, or a folder of them) or `builtin` = "
          "5.5 MB of the project's "
          "sources. Image models: folder with a subfolder of images per class, folder with CIFAR-10's binary files, or "
-         "`builtin-shapes` or `builtin-shapes:N` = 10,000 or N drawn shapes an epoch. "
+         "`builtin-shapes` or `builtin-shapes:N` = 10,000 or N drawn shapes an epoch. Folding models: folder of "
+         "structures, or `builtin-folds` = drawn helices and strands. "
          "Text classifiers: file with one `label<tab>text` per line, JSON lines or Parquet");
   f.texts(
       "text_columns", text_columns,
