@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/json_fields.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/registry.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -50,6 +51,20 @@ TEST(TrainedParameters, RefuseAdaptersAndModelsWithoutText) {
               HasSubstr("[training] parameters must be \"all\" with an adapter: got \"embeddings\""));
   EXPECT_THAT(test::thrown_message([&] { with_trained_parameters(config, {}, shape_of("vit-tiny-cifar")); }),
               HasSubstr("needs a model with a table of tokens"));
+}
+
+TEST(TrainedParameters, LeaveOutTheLanguageModelOfEsmFold) {
+  const models::ModelShape shape =
+      models::Registry().add(models::esmfold_architecture()).resolve({.name = "esmfold-tiny"});
+  const auto trains = with_trained_parameters(Config(), {}, shape).treatment;
+  ASSERT_TRUE(trains);
+  for (const char* frozen : {"embedding.weight", "blocks.0.norm_1.weight", "blocks.1.norm_after.bias"})
+    EXPECT_FALSE(trains(frozen).trains) << frozen;
+  for (const char* trained :
+       {"language.shares", "blocks.2.types.weight", "blocks.3.layernorm_1.weight", "head.errors.bias"})
+    EXPECT_TRUE(trains(trained).trains) << trained;
+  const nn::Adapter own = with_trained_parameters(Config(), nn::frozen(), shape);
+  EXPECT_FALSE(own.treatment("head.errors.bias").trains) << "an adapter decides itself";
 }
 
 }  // namespace

@@ -195,6 +195,12 @@ struct FoldingSizes {
   int64_t passes = 4;             ///< default of how often it runs on a chain, with recycling
 };
 
+/// A model that reads a language model within it, which runs do not train: the parameters `embedding.` and those of its
+/// first blocks. Adapters decide themselves what trains.
+struct FrozenLanguageModel {
+  int64_t blocks = 0;  ///< number of them; 0 = the model has none
+};
+
 /// A model whose attention reads latents (nn/latent_heads.h).
 struct LatentSizes {
   int64_t cached = 0;  ///< elements of a token and layer in a cache; 0 = keys and values of each kv head are cached

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/decoder.h"
+#include "colossal/models/model.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/serial_layers.h"
 
 namespace colossal::run {
@@ -63,9 +66,23 @@ std::vector<std::string> token_tables(const models::ModelShape& shape) {
   return names;
 }
 
+namespace {
+
+nn::Adapter without_language_model(nn::Adapter adapter, const models::ModelShape& shape) {
+  const int64_t frozen = shape.part<models::FrozenLanguageModel>().blocks;
+  if (frozen == 0 || adapter.treatment) return adapter;
+  adapter.treatment = [frozen, blocks = shape.blocks()](const std::string& name) {
+    const std::optional<int64_t> block = models::block_of(name, blocks);
+    return nn::Treatment{.trains = !name.starts_with("embedding.") && !(block && *block < frozen)};
+  };
+  return adapter;
+}
+
+}  // namespace
+
 nn::Adapter with_trained_parameters(const Config& config, nn::Adapter adapter, const models::ModelShape& shape) {
   const std::string& parameters = config.training.parameters;
-  if (parameters == "all") return adapter;
+  if (parameters == "all") return without_language_model(std::move(adapter), shape);
   // An adapter decides itself what trains.
   require(!adapter.treatment && !adapter.product, "training", "parameters must be \"all\" with an adapter: got \"",
           parameters, "\"; leave out parameters, or the table of the adapter");

@@ -106,6 +106,7 @@ void settle(ModelShape& s) {
   s.positions = 0;
   s.tied = false;
   s.set(FurtherBlocks{.before = own.language_layers + 1, .after = 1});
+  s.set(FrozenLanguageModel{own.language_layers});
   s.set(FoldingSizes{.single = own.single,
                      .pair = own.pair,
                      .structure = own.structure,

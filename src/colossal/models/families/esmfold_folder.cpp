@@ -242,6 +242,7 @@ HuggingFace esmfold_folder() {
                       {"af2_to_esm", "the ids of types follow from vocab_list of config.json"}},
           .may_lack = {"head.contacts.*", "head.letters.*"},
           .old_endings = {{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}},
+          .own_training = {"structure_dropout", "passes"},
           .matches = esmfold::matches};
 }
 
