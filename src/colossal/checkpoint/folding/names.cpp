@@ -134,7 +134,7 @@ constexpr AlphaFoldLeaf kLeaves[] = {
 };
 
 /// Tensors of modules that have others within them.
-constexpr AlphaFoldLeaf kTensors[] = {
+constexpr AlphaFoldLeaf kAlphaFoldTensors[] = {
     {"structure_module/fold_iteration/invariant_point_attention//trainable_point_weights",
      "structure_module.ipa.head_weights", AlphaFoldForm::Vector},
 };
@@ -150,7 +150,7 @@ constexpr AlphaFoldLeaf kTensorsInBlock[] = {
 
 /// Finds a name in tables of tensors and of modules.
 template <class Tensors, class Modules>
-std::optional<AlphaFoldPlace> found_in(std::string_view name, const Tensors& tensors, const Modules& modules) {
+std::optional<AlphaFoldPlace> place_in(std::string_view name, const Tensors& tensors, const Modules& modules) {
   for (const AlphaFoldLeaf& tensor : tensors)
     if (name == tensor.theirs) return AlphaFoldPlace{.name = std::string(tensor.ours), .form = tensor.form};
   const size_t slashes = name.find("//");
@@ -183,7 +183,7 @@ std::optional<AlphaFoldPlace> place_of_alphafold(const std::string& name) {
   const std::string_view rest = std::string_view(name).substr(std::string_view(kAlphaFold).size());
   for (const AlphaFoldName& stack : kStacks) {
     if (!rest.starts_with(stack.theirs)) continue;
-    std::optional<AlphaFoldPlace> place = found_in(rest.substr(stack.theirs.size()), kTensorsInBlock, kInBlock);
+    std::optional<AlphaFoldPlace> place = place_in(rest.substr(stack.theirs.size()), kTensorsInBlock, kInBlock);
     if (!place) return {};
     constexpr std::string_view kPairStack = "pair_stack.";
     if (stack.ours.starts_with("template_embedder") && place->name.starts_with(kPairStack))
@@ -192,7 +192,7 @@ std::optional<AlphaFoldPlace> place_of_alphafold(const std::string& name) {
     place->stacked = true;
     return place;
   }
-  return found_in(rest, kTensors, kModules);
+  return place_in(rest, kAlphaFoldTensors, kModules);
 }
 
 std::string openfold_name(std::string name) {

@@ -22,7 +22,7 @@ bool holds_alphafold(const WeightSource& file) {
   });
 }
 
-int64_t product(const std::vector<int64_t>& sizes, size_t first, size_t last) {
+int64_t elements_of(const std::vector<int64_t>& sizes, size_t first, size_t last) {
   int64_t all = 1;
   for (size_t i = first; i < last; ++i) all *= sizes[i];
   return all;
@@ -32,11 +32,11 @@ int64_t product(const std::vector<int64_t>& sizes, size_t first, size_t last) {
 std::vector<int64_t> presented(const std::vector<int64_t>& sizes, AlphaFoldForm form) {
   switch (form) {
     case AlphaFoldForm::InputFirst:
-      return {product(sizes, 1, sizes.size()), sizes.front()};
+      return {elements_of(sizes, 1, sizes.size()), sizes.front()};
     case AlphaFoldForm::OutputLast:
-      return {sizes.back(), product(sizes, 0, sizes.size() - 1)};
+      return {sizes.back(), elements_of(sizes, 0, sizes.size() - 1)};
     default:
-      return {product(sizes, 0, sizes.size())};
+      return {elements_of(sizes, 0, sizes.size())};
   }
 }
 

@@ -16,7 +16,7 @@
 namespace colossal::models {
 namespace {
 
-constexpr int64_t kLddtBins = 50, kPairBins = 64, kHeadLetters = 23;
+constexpr int64_t kResidueLddtBins = 50, kPairBins = 64, kHeadLetters = 23;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void add_alphafold_heads(FoldingHeads& heads, const AlphaFoldHeadSizes& s, nn::L
   const std::shared_ptr<nn::Norm> norm = make.layer_norm("head.plddt.layer_norm", s.structure, {});
   const Layer first = inner("head.plddt.linear_1", s.structure, s.confidence),
               second = inner("head.plddt.linear_2", s.confidence, s.confidence),
-              third = last("head.plddt.linear_3", s.confidence, kLddtBins);
+              third = last("head.plddt.linear_3", s.confidence, kResidueLddtBins);
   heads.lddt = [=](const at::Tensor& structure) {
     const auto rectified = ops::activation("relu").plain;
     const at::Tensor x = rectified(second->forward(rectified(first->forward(norm->forward(structure)))));

@@ -13,14 +13,14 @@
 #include "colossal/ops/activation.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/geometry/residues.h"
+#include "colossal/protein/residues.h"
 
 namespace colossal::models {
 namespace {
 
-constexpr int64_t kTemplateTypes = 22, kPairFeatures = 88, kAngleFeatures = 57, kUnknown = 20;
+constexpr int64_t kTemplateTypes = 22, kPairFeatures = 88, kAngleFeatures = 57;
 constexpr ops::DistanceLimits kTemplateDistances{3.25, 50.75, 39};
-constexpr double kEpsilon = 1e-8;                   // AlphaFold's, of squared lengths of torsions
-constexpr int64_t kN = 0, kCa = 1, kC = 2, kO = 4;  // atoms by name
+constexpr double kTorsionEpsilon = 1e-8;  // AlphaFold's, of squared lengths of torsions
 
 /// Returns 1 where all of the named atoms are there: mask [..., 37] -> [...].
 at::Tensor have_atoms(const at::Tensor& mask, std::initializer_list<int64_t> atoms) {
@@ -58,7 +58,8 @@ TemplateEmbedding::TemplateEmbedding(const TemplateSizes& s, nn::Layers& make)
 at::Tensor TemplateEmbedding::pairs(const tensor::Batch& batch) const {
   const at::Tensor &beta = batch.at("template_pseudo_beta"), &seen = batch.at("template_pseudo_beta_mask");
   const at::Tensor types = one_hot(batch.at("template_aatype"), kTemplateTypes, dtype_);
-  const at::Tensor backbone = have_atoms(batch.at("template_all_atom_masks"), {kN, kCa, kC});
+  const at::Tensor backbone =
+      have_atoms(batch.at("template_all_atom_masks"), {protein::kAtomN, protein::kAtomCa, protein::kAtomC});
   const int64_t rows = beta.size(0), templates = beta.size(1), n = beta.size(2);
   std::vector<at::Tensor> runs;
   const nn::Range own = ranks_->own(n);
@@ -83,11 +84,11 @@ at::Tensor TemplateEmbedding::pairs(const tensor::Batch& batch) const {
 
 at::Tensor TemplateEmbedding::rows(const tensor::Batch& batch) const {
   const at::Tensor &places = batch.at("template_all_atom_positions"), &types = batch.at("template_aatype");
-  // In fp64, because angles of missing atoms are what kEpsilon leaves of them: in fp32 they would be rounding noise.
+  // In fp64, because angles of missing atoms are what kTorsionEpsilon leaves of them: in fp32 they would be rounding noise.
   const at::Tensor wide = places.to(at::kDouble);
   const ops::ResidueTables tables = residue_tables(wide.options());
   const ops::Torsions torsions = ops::torsions_of(wide, batch.at("template_all_atom_masks").to(at::kDouble),
-                                                  types.clamp_max(kUnknown), tables, kEpsilon);
+                                                  types.clamp_max(protein::kUnknownType), tables, kTorsionEpsilon);
   const at::Tensor features = at::cat({one_hot(types, kTemplateTypes, dtype_), torsions.sin_cos.flatten(-2).to(dtype_),
                                        torsions.other.flatten(-2).to(dtype_), torsions.mask.to(dtype_)},
                                       -1);
@@ -95,7 +96,9 @@ at::Tensor TemplateEmbedding::rows(const tensor::Batch& batch) const {
 }
 
 at::Tensor template_rows_mask(const tensor::Batch& batch) {
-  return have_atoms(batch.at("template_all_atom_masks"), {kN, kCa, kC, kO}) * batch.at("seq_mask").unsqueeze(1);
+  return have_atoms(batch.at("template_all_atom_masks"),
+                    {protein::kAtomN, protein::kAtomCa, protein::kAtomC, protein::kAtomO}) *
+         batch.at("seq_mask").unsqueeze(1);
 }
 
 TemplateBlock::TemplateBlock(nn::Layers& make, const std::string& name, const TemplateSizes& s)
