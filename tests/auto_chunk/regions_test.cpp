@@ -59,7 +59,7 @@ std::vector<at::Tensor> wide(const std::vector<at::Tensor>& in) {
   return {in[0] + at::matmul(at::matmul(in[0], up).exp(), down)};
 }
 
-TEST(FreeDims, AreThoseWithoutSums) {
+TEST(FreeDims, LeaveOutSums) {
   const Traced made([](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
     return {at::softmax(at::matmul(in[0], in[0].t()), 1).reshape({3, 4, kRows}).sum(2)};
   });
@@ -136,7 +136,7 @@ TEST(Regions, NeverHoldAnOperatorThatCommunicates) {
   made.expect_same(planned.plan);
 }
 
-TEST(Regions, AreReadBackFromAFile) {
+TEST(Regions, SurviveAFile) {
   const Traced made(wide);
   const ChunkPlan plan = made.smallest().plan;
   const std::string path = testing::TempDir() + "/chunks.json";

@@ -103,7 +103,7 @@ TEST_F(AlphaFoldFiles, StartRuns) {
               HasSubstr("remove pair_features from [model]"));
 }
 
-TEST_F(AlphaFoldFiles, OfOlderOpenFoldHaveTheSameWeights) {
+TEST_F(AlphaFoldFiles, ReadOlderNamesOfOpenFold) {
   const std::string npz = write_npz(test::alphafold_golden_shapes(true));
   const models::ModelShape shape = shape_of(npz);
   models::Made made(shape), again(shape);
@@ -128,7 +128,7 @@ TEST_F(AlphaFoldFiles, OfOlderOpenFoldHaveTheSameWeights) {
   EXPECT_EQ(found.lookup_heads, 4);  // OpenFold's tensors do not tell; AlphaFold 2 has 4
 }
 
-TEST_F(AlphaFoldFiles, AreExportedUnderTheNamesOfOpenFold) {
+TEST_F(AlphaFoldFiles, ExportTheNamesOfOpenFold) {
   const std::string npz = write_npz(test::alphafold_golden_shapes(true)), to = folder_ / "exported";
   const std::string again = folder_ / "again";  // an export of an export
   for (const auto& [from, target] : {std::pair{npz, to}, {to, again}}) {
@@ -146,7 +146,7 @@ TEST_F(AlphaFoldFiles, AreExportedUnderTheNamesOfOpenFold) {
   EXPECT_TRUE(after->entries().contains("evoformer.blocks.1.pair_stack.tri_mul_in.linear_a_p.weight"));
 }
 
-TEST_F(AlphaFoldFiles, AreRefusedWithATableOfTensors) {
+TEST_F(AlphaFoldFiles, ListTensorsThatDoNotFit) {
   test::NamedShapes shapes = test::alphafold_golden_shapes(false);
   const models::ModelShape shape = shape_of(write_npz(shapes));
   shapes.erase("alphafold/alphafold_iteration/structure_module/fold_iteration/affine_update//bias");

@@ -22,7 +22,8 @@
 
 namespace colossal::nn {
 
-/// Attention along the residues of each row, with a bias of the pair that all rows share. A rank has rows of m and of z.
+/// Attention along the residues of each row, with a bias of the pair that all rows share. A rank has rows of m and of
+/// z.
 /// Communication: AxialRanks::gathered() of the bias, N N heads.
 class RowAttention {
  public:

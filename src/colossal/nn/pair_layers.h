@@ -73,8 +73,8 @@ class TriangleMultiplication {
 /// Attention of the edges of a node, with a bias of the third edge of the triangle.
 class TriangleAttention {
  public:
-  /// `starting`: row i attends along k with bias b_jk. Otherwise ("ending") column j attends along k with bias b_ki, and
-  /// a rank has some columns.
+  /// `starting`: row i attends along k with bias b_jk. Otherwise ("ending") column j attends along k with bias b_ki,
+  /// and a rank has some columns.
   /// Communication: AxialRanks::gathered() of the bias, N N heads.
   TriangleAttention(Layers& make, const std::string& name, int64_t features, const GatedHeads& heads, bool starting);
   at::Tensor forward(const at::Tensor& z, const at::Tensor& mask) const;

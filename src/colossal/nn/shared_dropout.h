@@ -17,8 +17,8 @@
 namespace colossal::nn {
 
 /// Dropout of x [B, P, Q, H] with one mask for all elements of `shared`. While training, an element is dropped by the
-/// step's seed, the layer's name and its logical index: row of the batch, index along the other axis, feature. Ranks may
-/// cut either axis (nn/axial_ranks.h).
+/// step's seed, the layer's name and its logical index: row of the batch, index along the other axis, feature. Ranks
+/// may cut either axis (nn/axial_ranks.h).
 class SharedDropout {
  public:
   /// Errors ("model"): a probability outside of [0, 1).

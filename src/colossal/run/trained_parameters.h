@@ -35,8 +35,8 @@ std::vector<std::string> token_tables(const models::ModelShape& shape);
 
 /// Returns `adapter`, which treats the parameters in addition as config.training.parameters says. With "embeddings"
 /// only the token_tables() train, with "new-rows" only their rows that expansion.json of model.from names. Checkpoints
-/// save all parameters. With "all" it is `adapter`, or without one a treatment that freezes the language model within the
-/// model (models::FrozenLanguageModel).
+/// save all parameters. With "all" it is `adapter`, or without one a treatment that freezes the language model within
+/// the model (models::FrozenLanguageModel).
 /// Errors ("training"): an adapter that changes the model; a model without a token table. With "new-rows": no
 ///                      model.from, a folder without expansion.json, or one of another vocabulary.
 nn::Adapter with_trained_parameters(const Config& config, nn::Adapter adapter, const models::ModelShape& shape);

@@ -3,7 +3,8 @@
 //
 //   const AlignmentEmbedding embedding({.alignment = 256, .pair = 128, .extra = 64}, make);
 //   at::Tensor z = embedding.pairs(batch);                                               // [B, N, N, 128]
-//   const at::Tensor m = embedding.rows(batch), e = embedding.extra_rows(batch);         // [B, S, N, 256], [B, E, N, 64]
+//   const at::Tensor m = embedding.rows(batch), e = embedding.extra_rows(batch);         // [B, S, N, 256], [B, E, N,
+//   64]
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -30,8 +31,9 @@ struct AlignmentEmbeddingSizes {
 class AlignmentEmbedding {
  public:
   AlignmentEmbedding(const AlignmentEmbeddingSizes& sizes, nn::Layers& make);
-  /// Returns z [B, N, N, pair], of ranks that cut it (nn/axial_ranks.h) this one's rows. Without gradients it is the field recycled_pair, overwritten, unless that field has
-  /// another dtype than the model; features of pairs then exist for a few rows at a time.
+  /// Returns z [B, N, N, pair], of ranks that cut it (nn/axial_ranks.h) this one's rows. Without gradients it is the
+  /// field recycled_pair, overwritten, unless that field has another dtype than the model; features of pairs then exist
+  /// for a few rows at a time.
   at::Tensor pairs(const tensor::Batch& batch) const;
   /// Returns the rows of the clustered alignment, [B, S, N, alignment], of ranks that cut it with `further` more rows
   /// this one's.

@@ -17,9 +17,9 @@ struct AlphaFoldHeadSizes {
   bool errors = false;                                   ///< whether there is a head of errors of aligned points
 };
 
-/// Sets the functions of `heads`. Parameters: head.plddt.{layer_norm,linear_1,linear_2,linear_3}, head.distogram.linear,
-/// head.masked_msa.linear, head.experimentally_resolved.linear, and head.tm.linear if there is one for errors. The last
-/// layer of each head starts at 0.
+/// Sets the functions of `heads`. Parameters: head.plddt.{layer_norm,linear_1,linear_2,linear_3},
+/// head.distogram.linear, head.masked_msa.linear, head.experimentally_resolved.linear, and head.tm.linear if there is
+/// one for errors. The last layer of each head starts at 0.
 void add_alphafold_heads(FoldingHeads& heads, const AlphaFoldHeadSizes& sizes, nn::Layers& make);
 
 }  // namespace colossal::models

@@ -16,8 +16,8 @@ namespace colossal::models {
 at::Tensor one_hot(const at::Tensor& indices, int64_t size, at::ScalarType dtype);
 
 /// Calls body(first, count) for runs of this rank's rows of a pair representation of `residues` rows, with `of_row`
-/// elements a row (nn::AxialRanks::for_runs()). With gradients it is one run of all rows; without, runs are so short that
-/// what the body makes for a row stays small beside the whole.
+/// elements a row (nn::AxialRanks::for_runs()). With gradients it is one run of all rows; without, runs are so short
+/// that what the body makes for a row stays small beside the whole.
 void for_rows(const nn::AxialRanks& ranks, int64_t residues, int64_t of_row,
               const std::function<void(int64_t first, int64_t count)>& body);
 

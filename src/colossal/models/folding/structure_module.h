@@ -65,8 +65,8 @@ class AngleNetwork {
 class StructureModule {
  public:
   StructureModule(const std::string& name, const StructureSizes& sizes, nn::Layers& make);
-  /// Returns the results of each layer for s [B, N, single] and z [B, N, N, pair], of the first N this rank's; mask [B, N]: 0 = padding, which no
-  /// residue attends to.
+  /// Returns the results of each layer for s [B, N, single] and z [B, N, N, pair], of the first N this rank's; mask [B,
+  /// N]: 0 = padding, which no residue attends to.
   std::vector<StructureLayer> forward(const at::Tensor& s, const at::Tensor& z, const at::Tensor& mask,
                                       const nn::ForwardContext& step) const;
   const PointAttention& points() const { return points_; }

@@ -84,7 +84,8 @@ at::Tensor TemplateEmbedding::pairs(const tensor::Batch& batch) const {
 
 at::Tensor TemplateEmbedding::rows(const tensor::Batch& batch) const {
   const at::Tensor &places = batch.at("template_all_atom_positions"), &types = batch.at("template_aatype");
-  // In fp64, because angles of missing atoms are what kTorsionEpsilon leaves of them: in fp32 they would be rounding noise.
+  // In fp64, because angles of missing atoms are what kTorsionEpsilon leaves of them: in fp32 they would be rounding
+  // noise.
   const at::Tensor wide = places.to(at::kDouble);
   const ops::ResidueTables tables = residue_tables(wide.options());
   const ops::Torsions torsions = ops::torsions_of(wide, batch.at("template_all_atom_masks").to(at::kDouble),

@@ -24,7 +24,8 @@ struct Torsions {
 };
 
 /// Returns the angles of atoms [..., N, 37, 3] with a mask [..., N, 37]. Pre-omega and phi read the residue before; the
-/// first residue has neither. `epsilon` is added to squared lengths; a larger one gives other numbers where a mask is 0.
+/// first residue has neither. `epsilon` is added to squared lengths; a larger one gives other numbers where a mask is
+/// 0.
 Torsions torsions_of(const at::Tensor& atoms37, const at::Tensor& mask37, const at::Tensor& types,
                      const ResidueTables& tables, double epsilon = kTinySquare);
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "colossal/models/esm2_layers.h"
-#include "colossal/models/families/esmfold.h"
+#include "colossal/models/folding/esmfold_sizes.h"
 #include "colossal/models/model.h"
 #include "colossal/nn/axial_ranks.h"
 #include "colossal/nn/forward_context.h"

@@ -1,4 +1,4 @@
-#include "colossal/models/families/esmfold_blocks.h"
+#include "colossal/models/folding/esmfold_layers.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
