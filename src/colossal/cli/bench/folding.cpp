@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kFoldingLegend[] =
     "Elements that all ranks together send in one block of a folding model (sequence.mode axial), with the published\n"
-    "features. sent: counted / formula of docs/explanation/folding.md.\n";
+    "features. sent: counted / formula of docs/explanation/sequence-parallel.md.\n";
 
 const BenchTable& folding_table() {
   static const BenchTable table({{.title = "ranks", .width = 5, .key = "ranks"},

@@ -23,7 +23,7 @@ struct FoldingRow {
 };
 
 /// Runs a block of AlphaFold 2 and one of ESMFold on tensors without data, rank by rank, and counts what each would
-/// send. Returns a row for each phase. The formulas are those of docs/explanation/folding.md.
+/// send. Returns a row for each phase. The formulas are those of docs/explanation/sequence-parallel.md.
 /// Errors ("parallel"): fewer residues than ranks. Time: about 0.1 s a rank.
 std::vector<FoldingRow> folding_rows(int64_t ranks, const FoldingWork& work);
 

@@ -1,25 +1,15 @@
 // The passes of samples that fold proteins. A folding model runs several times on a chain, and each pass reads other
-// draws of its alignment, so some fields of a sample have a dimension P of passes after the rows.
+// draws of its alignment, so some fields of a sample have a dimension P of passes after the rows
+// (FeatureField::has_passes()).
 //
 //   const int64_t passes = data::passes_of(batch);                           // 0 = the batch is of one pass
 //   const tensor::Batch second = data::batch_of_pass(batch, 1);              // msa_feat [B, S, N, 49]
 #pragma once
 #include <cstdint>
-#include <span>
 
 #include "colossal/tensor/batch.h"
 
 namespace colossal::data {
-
-/// A field whose draws differ from pass to pass.
-struct PassField {
-  const char* name = "";
-  int64_t dims = 0;  ///< number of dimensions that a model reads, rows included; with passes one more
-};
-
-/// Returns these fields: msa_feat, msa_mask, true_msa, bert_mask, extra_msa, extra_msa_mask, extra_has_deletion and
-/// extra_deletion_value.
-std::span<const PassField> pass_fields();
 
 /// Returns the number of passes of a batch; 0 = its fields have no passes, as those that a model reads.
 /// Errors ("data"): fields with other numbers of dimensions or of passes than the others.
