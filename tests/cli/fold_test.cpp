@@ -9,8 +9,10 @@
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/fold_records.h"
+#include "colossal/fold/source_keys.h"
 #include "colossal/protein/structure_reader.h"
 #include "colossal/run/program.h"
+#include "support/paths.h"
 #include "support/small_folding_model.h"
 #include "support/temporary_folder.h"
 
@@ -153,7 +155,7 @@ TEST_F(Fold, LeavesOutFinishedRecords) {
   folder().write("resumed/one.cif", "finished");
   const Outcome outcome = fold(words);
   EXPECT_EQ(outcome.out, concat(folder() / "resumed/tw_o.cif\n"));
-  EXPECT_THAT(outcome.err, HasSubstr("1 record has its files already"));
+  EXPECT_THAT(outcome.err, HasSubstr("1 record has its files already, left out (--resume)"));
   EXPECT_EQ(bytes("resumed/one.cif"), "finished");
   EXPECT_THAT(fold(words).err, HasSubstr("all records have their files already"));
 }
@@ -180,6 +182,9 @@ TEST_F(Fold, RefusesInputBeforeWeightsAreRead) {
   EXPECT_THAT(of_words({"--to", to, "--passes", "0"}), HasSubstr("passes must be at least 1: got 0"));
   EXPECT_THAT(of_words({"--to", to, "--tolerance", "-1"}), HasSubstr("tolerance must be 0 or more"));
   EXPECT_THAT(of_words({"--to", to, "--msa", "x.a3m"}), HasSubstr("--msa must be for a model that reads alignments"));
+  EXPECT_THAT(of_words({"--to", to, "--clusters", "4"}), HasSubstr("--clusters, --extra and --masked must be for"));
+  EXPECT_THAT(refused({"--to", to, "--sequence", ""}),
+              HasSubstr("--sequence: a record must have at least one residue"));
   EXPECT_THAT(of_words({"--to", to, "--templates", to}),
               HasSubstr("--templates must be for a model that reads templates"));
   EXPECT_THAT(of_words({"--to", to, "--precision", "fp16"}), HasSubstr("set --precision bf16"));
@@ -211,6 +216,10 @@ TEST_F(Fold, ReadsAlignmentsAndFeatures) {
   folded({both[0], both[1], rows[0], rows[1]}, "aligned");
   folded({both[0], both[1], rows[0], rows[1], "--seed", "2"}, "seeded");
   EXPECT_NE(bytes("alone/x.cif"), bytes("aligned/x.cif"));
+  std::filesystem::create_directories(folder() / "begun");
+  std::filesystem::copy_file(folder() / "aligned/x_1.cif", folder() / "begun/x_1.cif");
+  folded({both[0], both[1], rows[0], rows[1], "--resume"}, "begun");
+  EXPECT_EQ(bytes("begun/x.cif"), bytes("aligned/x.cif")) << "without the rows of the finished x_1";
   EXPECT_NE(bytes("aligned/x.cif"), bytes("seeded/x.cif"));
   folder().write("x.fasta", ">x\nMKTAYI\n");
   const Words one{"--input", folder() / "x.fasta", "--msa", folder() / "rows/x.a3m"};
@@ -281,6 +290,30 @@ TEST_F(Fold, EvaluatesChainsOfKnownStructures) {
                 (lines[0].at(name).get<double>() + lines[1].at(name).get<double>()) / 2, 1e-12)
         << name;
   EXPECT_THAT(run("evaluate", {"--structures", folder() / "chains"}).out, HasSubstr("2 chains: mean RMSD "));
+}
+
+TEST_F(Fold, TakesThePassesOfARun) {
+  if (!protein::reads_structures()) GTEST_SKIP() << "built without gemmi";
+  const std::string trained = folder() / "trained";
+  const Outcome outcome =
+      run("train",
+          {test::source_dir() + "/examples/folds.toml", "--run.folder=" + trained, "--run.device=cpu",
+           "--model.name=small-folding", "--folding.crop=8", "--folding.passes=2", "--training.steps=1",
+           "--training.evaluate_every=0", "--training.sample_tokens=0"},
+          {});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::filesystem::create_directories(folder() / "of_run");
+  const auto line_of = [](const Outcome& done) { return json::parse(done.out.substr(0, done.out.find('\n'))); };
+  const json folded =
+      line_of(fold({"--sequence", "MKTAYIAK", "--to", folder() / "of_run/one.cif", "--json"}, {"trained"}));
+  const json thrice =
+      line_of(fold({"--sequence", "MKTAYIAK", "--to", folder() / "x.cif", "--json", "--passes", "3"}, {"trained"}));
+  EXPECT_EQ(folded.at("passes"), 2);
+  ASSERT_NE(folded.at("plddt"), thrice.at("plddt"));
+  const json evaluated = line_of(run("evaluate", {"--structures", folder() / "of_run", "--json"}, {"trained"}));
+  EXPECT_NEAR(evaluated.at("plddt").get<double>(), folded.at("plddt").get<double>(), 1e-4);
+  EXPECT_EQ(fold::keys_of_source(trained, program()).rows.clusters, 1);
+  EXPECT_EQ(fold::keys_of_source(folder() / "a", program()).rows.clusters, 512);
 }
 
 TEST_F(Fold, FoldsWithFoldingModelsAlone) {

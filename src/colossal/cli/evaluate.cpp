@@ -185,7 +185,7 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
     r.model.tokenizer = "none";
     const run::Program known = program ? *program : run::built_in();
     return with_model(r.model, "evaluate", arguments, &known, [&](const LoadedModel& loaded) {
-      if (!r.structures.empty()) return evaluate_structures(r.structures, r.as_json, loaded);
+      if (!r.structures.empty()) return evaluate_structures(r.model.from, r.structures, r.as_json, loaded, known);
       if (!r.reconstruct.empty()) return evaluate_reconstruction(r.reconstruct, r.as_json, loaded);
       return evaluate_pictures(r.model.from, r.pictures, r.as_json, loaded, known);
     });

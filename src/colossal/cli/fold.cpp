@@ -27,11 +27,9 @@
 #include "colossal/fold/folded_files.h"
 #include "colossal/fold/folder.h"
 #include "colossal/fold/pass_bytes.h"
+#include "colossal/fold/source_keys.h"
 #include "colossal/parallel/sequence/config.h"
-#include "colossal/run/data.h"
 #include "colossal/run/model_source.h"
-#include "colossal/run/objectives/folding/folding_objective.h"
-#include "colossal/run/stored_config.h"
 
 namespace colossal::cli {
 namespace {
@@ -84,34 +82,29 @@ at::ScalarType dtype_of(const FoldRequest& r, const run::ModelSource& source) {
   return given.value_or(source.dtype);
 }
 
-/// Returns the keys of [folding] of a run folder; nothing for another source.
-std::optional<run::FoldingKeys> keys_of_run(const std::string& from, const run::Program& program) {
-  if (!run::is_run(from)) return {};
-  const run::ResolvedModel model = run::resolve_model(run::stored_config(from), program);
-  const auto* objective = dynamic_cast<const run::FoldingObjective*>(model.objective.objective.get());
-  return objective ? std::optional(objective->keys()) : std::nullopt;
-}
-
-/// Returns the rows that flags name, or else those of the run.
-fold::AlignmentRows rows_of(const FoldRequest& r, const std::optional<run::FoldingKeys>& keys) {
-  fold::AlignmentRows rows;
-  if (keys) rows = {.clusters = keys->clusters, .extra = keys->extra, .masked = keys->masked};
+/// Returns the rows that flags name, or else `rows`.
+fold::AlignmentRows rows_of(const FoldRequest& r, const fold::AlignmentRows& rows) {
   return {.clusters = r.clusters.value_or(rows.clusters),
           .extra = r.extra.value_or(rows.extra),
           .masked = r.masked.value_or(rows.masked)};
 }
 
+/// Finds a model and its inputs. `all`: the records of the command, also finished ones, whose files of alignments are
+/// not those of another record.
 FoldModel find_model(const FoldRequest& r, const std::string& from, const std::vector<FoldRecord>& records,
-                     const run::Program& program) {
+                     const std::vector<FoldRecord>& all, const run::Program& program) {
   FoldModel model{.source = run::find_source(from, program)};
   model.source.path = from;
   const models::ModelShape& shape = model.source.shape;
   const models::FoldingSizes sizes = models::folding_of(shape);
-  const std::optional<run::FoldingKeys> keys = keys_of_run(from, program);
-  const fold::AlignmentRows rows = rows_of(r, keys);
-  model.passes = keys ? keys->passes : sizes.passes;
+  const fold::SourceKeys keys = fold::keys_of_source(from, program);
+  const fold::AlignmentRows rows = rows_of(r, keys.rows);
+  model.passes = keys.passes.value_or(sizes.passes);
   require(sizes.reads_alignments || r.msa.empty(), "fold", "--msa must be for a model that reads alignments: got ",
           from, ", which holds an ", shape.architecture->name, " and reads sequences alone; leave --msa out");
+  require(sizes.reads_alignments || !(r.clusters || r.extra || r.masked), "fold",
+          "--clusters, --extra and --masked must be for a model that reads alignments: got ", from, ", which holds an ",
+          shape.architecture->name, "; leave them out");
   require(sizes.templates > 0 || r.templates.empty(), "fold",
           "--templates must be for a model that reads templates: got ", from, ", which holds an ",
           shape.architecture->name, " and reads none; leave --templates out");
@@ -121,7 +114,7 @@ FoldModel find_model(const FoldRequest& r, const std::string& from, const std::v
       model.inputs.push_back(fold::feature_input(r.input, shape));
     } else if (sizes.reads_alignments) {
       const std::string place = record.place.substr(0, record.place.size() - 2);
-      const fold::AlignmentFiles files{alignments_of_record(r.msa, record, records), r.templates, place};
+      const fold::AlignmentFiles files{alignments_of_record(r.msa, record, all), r.templates, place};
       model.inputs.push_back(fold::alignment_input(record.sequence, files, shape, rows));
     } else {
       model.inputs.push_back(fold::sequence_input(record.sequence, shape));
@@ -134,8 +127,8 @@ FoldModel find_model(const FoldRequest& r, const std::string& from, const std::v
 /// Says what each chain needs, and which residues get no atoms.
 void say_needs(const FoldRequest& r, const FoldWork& work) {
   if (work.finished > 0)
-    say(concat(work.finished, work.finished == 1 ? " record has" : " records have",
-               " its files already and is left out (--resume)"));
+    say(concat(work.finished, work.finished == 1 ? " record has its" : " records have their",
+               " files already, left out (--resume)"));
   for (const FoldRecord& record : work.records)
     if (const std::string notice = notice_of_unknown(record.sequence); !notice.empty()) say(notice);
   for (const FoldModel& model : work.models) {
@@ -260,7 +253,7 @@ void add_fold_options(CLI::App& app, FoldRequest& r) {
 }
 
 void check_fold_flags(const CLI::App& app, const FoldRequest& r) {
-  if (r.sequence.empty() == r.input.empty() && app.count("--sequence") == app.count("--input"))
+  if (app.count("--sequence") + app.count("--input") != 1 || (app.count("--input") > 0 && r.input.empty()))
     throw UsageError("colossal fold: name what to fold with either --sequence or --input");
   refuse_options(app, {"--tokenizer"}, "with a model that folds, which reads residues");
   if (has_ending(r.input, ".safetensors"))
@@ -280,8 +273,8 @@ int fold(const Arguments& arguments, const run::Program* program) {
   check_fold_flags(app, r);
   const FoldFiles files(r.to, r.pae, r.tensors, r.from.size());
   FoldWork work;
-  work.records = app.count("--sequence") > 0 ? std::vector<FoldRecord>{} : read_fold_records("", r.input, r.to);
-  if (app.count("--sequence") > 0) work.records = read_fold_records(r.sequence, "", r.to);
+  const std::vector<FoldRecord> all = read_fold_records(r.sequence, r.input, r.to);
+  work.records = all;
   files.check(work.records);
   for (const std::string& from : r.from) check_model_options(app, options_from(r, from));
   if (r.resumes)
@@ -289,7 +282,7 @@ int fold(const Arguments& arguments, const run::Program* program) {
         std::erase_if(work.records, [&](const FoldRecord& record) { return files.are_there(record.sequence); }));
   const run::Program known = program ? *program : run::built_in();
   for (const std::string& from : r.from) {
-    work.models.push_back(find_model(r, from, work.records, known));
+    work.models.push_back(find_model(r, from, work.records, all, known));
     const run::ModelSource& source = work.models.back().source;
     require_no_half(dtype_of(r, source));
     require(r.pae.empty() || fold::PassShapes(source.shape, at::kFloat).predicts_errors(), "fold",

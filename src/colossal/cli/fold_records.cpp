@@ -37,7 +37,7 @@ bool is_large(const fold::Sequence& sequence) {
 
 std::vector<FoldRecord> read_fold_records(const std::string& sequence, const std::string& input,
                                           const std::string& to) {
-  if (!sequence.empty()) {
+  if (input.empty()) {
     const std::string stem = names_structure(to) ? std::filesystem::path(to).stem().string() : "sequence";
     return {{{protein::file_name_of(stem), protein::chains_of(sequence, "--sequence")}, "--sequence: "}};
   }

@@ -18,10 +18,9 @@ struct FoldRecord {
   std::string place;  ///< begins messages: "many.fasta:3: "
 };
 
-/// Returns the record of `sequence`, or if that is empty those of `input`: a FASTA file, or a file of features whose
-/// name ends in .safetensors. A sequence has the name of the
-/// file `to` without its ending, or if that is a folder, "sequence". Errors: those of protein::read_fasta() and
-/// protein::chains_of().
+/// Returns the records of `input`, or if that is empty that of `sequence`. `input` is a FASTA file, or a file of
+/// features whose name ends in .safetensors. A sequence has the name of the file `to` without its ending, or if that is
+/// a folder, "sequence". Errors: those of protein::read_fasta() and protein::chains_of().
 std::vector<FoldRecord> read_fold_records(const std::string& sequence, const std::string& input, const std::string& to);
 
 /// Returns the files of alignments of a record, one of `all`, of those that --msa names: the files, or those of folders

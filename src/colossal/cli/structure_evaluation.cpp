@@ -14,6 +14,7 @@
 #include "colossal/fold/alignment_input.h"
 #include "colossal/fold/folded_files.h"
 #include "colossal/fold/folder.h"
+#include "colossal/fold/source_keys.h"
 
 namespace colossal::cli {
 namespace {
@@ -72,21 +73,26 @@ void print_means(const FoldingSums& sums, bool as_json) {
 
 }  // namespace
 
-int evaluate_structures(const std::string& folder, bool as_json, const LoadedModel& loaded) {
+int evaluate_structures(const std::string& from, const std::string& folder, bool as_json, const LoadedModel& loaded,
+                        const run::Program& program) {
   const bool speaks = loaded.speaks();
+  const fold::SourceKeys keys = fold::keys_of_source(from, program);
   fold::Folder folds(*loaded.saved.model, loaded.mesh);
   const models::FoldingSizes model = models::folding_of(folds.shape());
-  const data::ChainFolder chains = data::ChainFolder::open(folder, {});
+  data::ChainFolder chains;
+  comm::agree(loaded.mesh.all(), at::kCPU, [&] { chains = data::ChainFolder::open(folder, {}); });
   for (const std::string& notice : chains.notices)
     if (speaks) say(notice);
   FoldingSums sums;
   for (int64_t i = 0; i < std::ssize(chains.chains); ++i) {
     const std::string& name = chains.chains[static_cast<size_t>(i)].name;
-    const data::ChainContents contents = chains.read(i, model.reads_alignments, model.templates > 0);
+    data::ChainContents contents;
+    comm::agree(loaded.mesh.all(), at::kCPU,
+                [&] { contents = chains.read(i, model.reads_alignments, model.templates > 0); });
     const fold::FoldInput input = model.reads_alignments
-                                      ? fold::chain_input([&] { return contents.known; }, folds.shape(), {})
+                                      ? fold::chain_input([&] { return contents.known; }, folds.shape(), keys.rows)
                                       : fold::sequence_input({name, {contents.known.sequence}}, folds.shape());
-    const fold::Folded folded = folds.fold(input, {});
+    const fold::Folded folded = folds.fold(input, {.passes = keys.passes});
     comm::agree(loaded.mesh.all(), at::kCPU, [&] {
       if (!speaks) return;
       for (const std::string& notice : contents.notices) say(notice);

@@ -6,6 +6,7 @@
 #include "colossal/fold/fold_input.h"
 #include "colossal/fold/folded_files.h"
 #include "colossal/fold/folder.h"
+#include "colossal/fold/source_keys.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/program.h"
 #include "colossal/run/saved_model.h"
@@ -13,9 +14,9 @@
 namespace colossal::fold {
 namespace {
 
-FoldInput input_of(const Sequence& sequence, const models::ModelShape& shape) {
+FoldInput input_of(const Sequence& sequence, const models::ModelShape& shape, const AlignmentRows& rows) {
   if (!models::folding_of(shape).reads_alignments) return sequence_input(sequence, shape);
-  return alignment_input(sequence, {}, shape, {});
+  return alignment_input(sequence, {}, shape, rows);
 }
 
 }  // namespace
@@ -25,8 +26,11 @@ std::vector<Folded> fold(comm::World& world, const std::string& from, const std:
   options.check();
   const run::Program program = run::built_in();
   const models::ModelShape shape = run::find_source(from, program).shape;
+  const SourceKeys keys = keys_of_source(from, program);
+  FoldOptions of_source = options;
+  if (!of_source.passes) of_source.passes = keys.passes;
   std::vector<FoldInput> inputs;
-  for (const Sequence& sequence : sequences) inputs.push_back(input_of(sequence, shape));
+  for (const Sequence& sequence : sequences) inputs.push_back(input_of(sequence, shape, keys.rows));
   distributed::ParallelConfig layout;
   layout.pipeline.size = world.size();
   comm::Mesh mesh(world, layout.axes());
@@ -34,7 +38,7 @@ std::vector<Folded> fold(comm::World& world, const std::string& from, const std:
                                                 {.tokenizer = "none"}, program);
   Folder folder(*saved.model, mesh);
   std::vector<Folded> folded;
-  for (const FoldInput& input : inputs) folded.push_back(folder.fold(input, options));
+  for (const FoldInput& input : inputs) folded.push_back(folder.fold(input, of_source));
   return folded;
 }
 

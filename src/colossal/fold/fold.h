@@ -25,7 +25,8 @@ struct Sequence {
 
 /// How chains are folded.
 struct FoldOptions {
-  std::optional<int64_t> passes{};  ///< how often the model runs on a chain (recycling); default: that of the model
+  /// How often the model runs on a chain (recycling). Default: as often as the run says, or else the model
+  std::optional<int64_t> passes{};
   /// Stops after a pass that changes the distances of CA atoms by less on average, in Angstrom; 0 = off
   double tolerance = 0;
   uint64_t seed = 1;  ///< of what a pass draws, such as rows of alignments; models that read sequences draw nothing
