@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file_name.h"
 #include "colossal/data/folding/features.h"
 #include "colossal/data/folding/template_folder.h"
 #include "colossal/data/visible_files.h"
@@ -29,11 +28,6 @@ protein::Alignment read_alignments(const Sequence& sequence, const AlignmentFile
     protein::require_query(parts.back(), sequence.chains[0], files.place.empty() ? sequence.name : files.place);
   }
   return protein::join_alignments(parts);
-}
-
-bool is_alignment_name(const std::string& path) {
-  const std::string name = has_ending(path, ".gz") ? path.substr(0, path.size() - 3) : path;
-  return has_ending(name, ".a3m") || has_ending(name, ".sto");
 }
 
 bool begins_with(const std::string& file, const std::string& name) {
@@ -124,7 +118,7 @@ FoldInput feature_input(const std::string& path, const models::ModelShape& shape
 std::vector<std::string> alignments_of(const std::string& folder, const std::string& name,
                                        const std::vector<std::string>& names) {
   std::vector<std::string> own;
-  for (const std::string& path : data::visible_files(folder, is_alignment_name)) {
+  for (const std::string& path : data::visible_files(folder, protein::is_alignment_name)) {
     const std::string file = std::filesystem::path(path).filename().string();
     std::string longest;
     for (const std::string& other : names)

@@ -89,6 +89,11 @@ Alignment AlignmentBuilder::take() {
   return std::move(alignment_);
 }
 
+bool is_alignment_name(const std::string& path) {
+  const std::string plain = has_ending(path, ".gz") ? path.substr(0, path.size() - 3) : path;
+  return has_ending(plain, ".a3m") || has_ending(plain, ".sto");
+}
+
 Alignment read_alignment(const std::string& path, const AlignmentOptions& options) {
   TextFile file = read_text(path, "alignment");
   std::vector<std::string> notices;

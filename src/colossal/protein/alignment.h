@@ -29,6 +29,9 @@ struct Alignment {
   }
 };
 
+/// Returns true if the name of a file ends as alignments do: .a3m or .sto, perhaps with .gz.
+bool is_alignment_name(const std::string& path);
+
 /// How an alignment is read.
 struct AlignmentOptions {
   bool is_monomer = true;  ///< refuses a `#` line of ColabFold that lists several chains

@@ -26,11 +26,6 @@ std::string without_gz(const std::string& path) {
   return has_ending(path, ".gz") ? path.substr(0, path.size() - 3) : path;
 }
 
-bool is_alignment_name(const std::string& path) {
-  const std::string plain = without_gz(path);
-  return has_ending(plain, ".a3m") || has_ending(plain, ".sto");
-}
-
 /// Returns a path without the endings of its file.
 std::string stem_of_file(const std::string& path) { return fs::path(without_gz(path)).replace_extension().string(); }
 
@@ -60,7 +55,7 @@ std::string folder_of_chain(const fs::path& file, const std::set<std::string>& s
 ListedFiles listed_files(const std::string& folder, std::vector<std::string>& notices) {
   LeftOut left_out;
   const FileRule is_read = [](const std::string& path) {
-    return protein::is_structure_name(path) || is_alignment_name(path);
+    return protein::is_structure_name(path) || protein::is_alignment_name(path);
   };
   std::vector<std::string> names;
   std::set<std::string> stems;
@@ -72,7 +67,7 @@ ListedFiles listed_files(const std::string& folder, std::vector<std::string>& no
   ListedFiles listed;
   for (const std::string& name : names) {
     const std::string own = folder_of_chain(name, stems);
-    if (is_alignment_name(name))
+    if (protein::is_alignment_name(name))
       listed.of_chains[own.empty() ? stem_of_file(name) : own].alignments.push_back(name);
     else if (own.empty())
       listed.structures.push_back(name);

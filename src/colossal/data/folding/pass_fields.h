@@ -1,6 +1,6 @@
 // The passes of samples that fold proteins. A folding model runs several times on a chain, and each pass reads other
-// draws of its alignment, so some fields of a sample have a dimension P of passes after the rows
-// (FeatureField::has_passes()).
+// draws of its alignment, so some fields of a sample have a dimension P of passes after the rows: those of
+// FeatureField::has_passes().
 //
 //   const int64_t passes = data::passes_of(batch);                           // 0 = the batch is of one pass
 //   const tensor::Batch second = data::batch_of_pass(batch, 1);              // msa_feat [B, S, N, 49]
