@@ -224,7 +224,7 @@ TEST_F(Fold, ReadsAlignmentsAndFeatures) {
   folder().write("x.fasta", ">x\nMKTAYI\n");
   const Words one{"--input", folder() / "x.fasta", "--msa", folder() / "rows/x.a3m"};
   Words made = one;
-  made.insert(made.end(), {"--passes", "3", "--seed", "1", "--to", folder() / "x.safetensors"});
+  made.insert(made.end(), {"--passes", "3", "--to", folder() / "x.safetensors"});
   ASSERT_EQ(run("features", made, {}).status, 0);
   folded({"--input", folder() / "x.safetensors"}, "x.cif");
   EXPECT_EQ(bytes("x.cif"), bytes("aligned/x.cif"));

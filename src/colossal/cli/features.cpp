@@ -11,6 +11,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/standard_output.h"
 #include "colossal/data/folding/template_folder.h"
+#include "colossal/fold/fold.h"
 #include "colossal/protein/alignment.h"
 #include "colossal/protein/fasta.h"
 #include "colossal/run/feature_file.h"
@@ -86,6 +87,7 @@ int features(const Arguments& arguments) {
       "names, with a leading dimension of passes. `colossal fold --input` reads such a file.",
       "colossal features");
   FeaturesRequest r;
+  r.options.seed = fold::FoldOptions{}.seed;  // so that both commands draw the same
   app.add_option("--input", r.input, "FASTA file with one chain")->required();
   app.add_option("--msa", r.alignments, "alignment of the chain, .a3m or .sto, perhaps with .gz; repeatable")
       ->take_all();
