@@ -13,6 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/program.h"
@@ -50,7 +51,10 @@ std::vector<std::string> tiny_presets() {
   std::vector<std::string> tiny;
   for (const std::string& name : models::built_in().preset_names())
     if (name.find("tiny") != std::string::npos) tiny.push_back(name);
-  std::erase(tiny, "patch-discriminator-tiny");  // it has convolutions alone
+  std::erase(tiny, "patch-discriminator-tiny");      // it has convolutions alone
+  std::erase_if(tiny, [](const std::string& name) {  // their layers take no adapters
+    return shape_of(name).part<models::FoldingSizes>().single > 0;
+  });
   return tiny;
 }
 
@@ -120,6 +124,13 @@ INSTANTIATE_TEST_SUITE_P(Presets, AdapterFamilies, testing::ValuesIn(tiny_preset
   std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 });
+
+TEST(AdapterModules, RefuseModelsThatTakeNoAdapters) {
+  const AdapterModules modules(shape_of("alphafold2-tiny"));
+  EXPECT_THAT(test::thrown_message([&] { modules.selected("adapter.targets", {"all-linear"}, {}); }),
+              testing::HasSubstr("must have linear layers that they can change: got none in the model of "
+                                 "adapter.targets, such as one that folds proteins"));
+}
 
 TEST(AdapterModules, HaveTheNamesOfTheFolder) {
   EXPECT_EQ(linear_names("llama-tiny"),

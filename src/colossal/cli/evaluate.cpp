@@ -169,7 +169,7 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
                  "folder of pictures and videos, also in folders, that an autoencoder encodes and decodes");
   app.add_option("--structures", r.structures,
                  "folder of mmCIF and PDB files, also in folders, whose protein chains a model folds");
-  add_model_options(app, r.model);
+  add_model_options(app, r.model, parallel::all_sequence_mode_names());
   add_engine_options(app, r.model, r.engine);
   app.add_option("--window", r.windows.window, "tokens per window; default: the model's positions")
       ->check(CLI::PositiveNumber);

@@ -242,6 +242,9 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
 
 std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<std::string>& patterns,
                                              const std::set<std::string>& except) const {
+  require(!linear_.empty() || patterns.empty(), "adapter",
+          "a model with adapters must have linear layers that they can change: got none in the model of ", key,
+          ", such as one that folds proteins; leave the table [adapter] out");
   std::set<size_t> found;
   for (const std::string& pattern : patterns) {
     bool any = false;
