@@ -22,6 +22,7 @@
 #include "colossal/evaluate/engine_scorer.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/parallel/sequence/config.h"
 #include "colossal/text/chat_template.h"
 
 namespace colossal::cli {

@@ -119,7 +119,7 @@ FoldModel find_model(const FoldRequest& r, const std::string& from, const std::v
     } else {
       model.inputs.push_back(fold::sequence_input(record.sequence, shape));
     }
-    distributed::check_residues(r.model.layout, model.inputs.back().sizes.residues);
+    distributed::check_residues(r.model.layout.sequence.size, model.inputs.back().sizes.residues);
   }
   return model;
 }
@@ -137,6 +137,7 @@ void say_needs(const FoldRequest& r, const FoldWork& work) {
       for (const std::string& notice : input.notices) say(notice);
       say(concat(input.sequence.name, work.models.size() > 1 ? concat(" (", model.source.path, ")") : "", ": ",
                  input.kept.size(), " residues; a pass needs ", readable_bytes(shapes.bytes(input.sizes)),
+                 r.model.layout.ranks() > 1 ? " of one process" : "",
                  " beside the weights, of which a pair representation takes ",
                  readable_bytes(shapes.pair_bytes(input.sizes)), "; no chunks"));
     }

@@ -93,10 +93,10 @@ void check_attention_axes(const ParallelConfig& config, const models::ModelShape
           "block would send them twelve times; use sequence.size with sequence.mode axial, which divides the pairs");
 }
 
-void check_residues(const ParallelConfig& config, int64_t residues) {
-  require(residues >= config.sequence.size, "parallel",
-          "parallel.sequence.size must be at most the residues of a chain (in training folding.crop): got ",
-          config.sequence.size, " ranks for ", residues, " residues; use fewer ranks");
+void check_residues(int64_t ranks, int64_t residues) {
+  require(residues >= ranks, "parallel",
+          "parallel.sequence.size must be at most the residues of a chain (in training folding.crop): got ", ranks,
+          " ranks for ", residues, " residues; use fewer ranks");
 }
 
 void check_norm_groups(const ParallelConfig& config, const models::ModelShape& shape) {

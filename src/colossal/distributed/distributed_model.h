@@ -221,9 +221,9 @@ class DistributedModel {
 /// (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 
-/// Checks that each rank that shares the pairs of a chain (sequence.mode axial) has residues of it. Errors
+/// Checks that each of the `ranks` that share the pairs of a chain (sequence.mode axial) has residues of it. Errors
 /// ("parallel"): fewer residues than ranks.
-void check_residues(const ParallelConfig& config, int64_t residues);
+void check_residues(int64_t ranks, int64_t residues);
 
 /// Checks that a mode which switches axes finds two in the model. `name` is that of the model; "" = its architecture's.
 /// It does not communicate. Errors ("parallel"): a model that attends over one sequence (models::AttentionAxes).

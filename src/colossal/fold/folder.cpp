@@ -9,6 +9,7 @@
 
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/data/folding/pass_fields.h"
 #include "colossal/fold/pair_heads.h"
 #include "colossal/memory/account.h"
@@ -112,7 +113,8 @@ Folded Folder::fold(const FoldInput& input, const FoldOptions& options,
   Chain chain{
       .input = input, .options = options, .passes = options.passes.value_or(models::folding_of(shape()).passes)};
   chain.atom_mask = atoms_of(input.sequence.chains);
-  chain.row = input.fields(chain.passes, options.seed);
+  distributed::check_residues(model_.model().folding->ranks->size(), input.sizes.residues);
+  comm::agree(mesh_.all(), at::kCPU, [&] { chain.row = input.fields(chain.passes, options.seed); });
   const ActivationMeter meter(weights.device);
   while (!chain.is_last) {
     run_pass(chain);

@@ -20,7 +20,7 @@ void check_sizes(const distributed::ParallelConfig& parallel, const models::Mode
   const int64_t tokens = folds                  ? example.at("aatype").size(1)
                          : example.has_tokens() ? example.tokens()
                                                 : models::sequence_positions(shape, example);
-  if (folds) distributed::check_residues(parallel, tokens);
+  if (folds) distributed::check_residues(parallel.sequence.size, tokens);
   parallel::check_sizes(parallel.tensor, shape.hidden, 0, tokens);
   parallel::check_sequence(parallel.sequence, tokens, parallel::sequence_parts(parallel.tensor));
 }
