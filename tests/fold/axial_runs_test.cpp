@@ -57,6 +57,17 @@ TEST(AxialRuns, GiveTheSameInEveryLayout) {
   }
 }
 
+TEST(AxialRuns, ClipTheWholeGradientOfAChain) {
+  const run::Program program = with_folding(run::built_in());
+  const std::string clip = "--folding.clip_sample=0.5";
+  const std::vector<double> want = test::run_course(alphafold_run({clip}, false), program);
+  for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
+           {axial(2), "--parallel.data=2", "--parallel.zero=3"}, {axial(3), "--training.accumulate=2"}}) {
+    SCOPED_TRACE(join(layout));
+    expect_course(test::run_course(alphafold_run(test::joined(layout, {clip})), program), want);
+  }
+}
+
 TEST(AxialRuns, GiveTheSameForEsmFold) {
   const run::Program program = with_folding(run::built_in());
   const auto esmfold_run = [](const std::vector<std::string>& flags) {

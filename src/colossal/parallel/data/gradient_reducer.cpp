@@ -129,6 +129,15 @@ struct GradientReducer::State {
     active = false;
   }
 
+  /// Returns the ranks that have other tokens of the rows of this one; null = there are none.
+  comm::Group* with_other_tokens(const Chunk& chunk) const {
+    comm::Mesh& mesh = store.mesh();
+    const std::vector<std::string> rows = mesh.coordinates().row_axes();
+    std::vector<std::string> axes = chunk.slots().front().parameter->spec.gradient_axes;
+    std::erase_if(axes, [&](const auto& axis) { return std::find(rows.begin(), rows.end(), axis) != rows.end(); });
+    return mesh.coordinates().size(axes) > 1 ? &mesh.group(axes) : nullptr;
+  }
+
   memory::ChunkStore& store;
   GradientOptions options;
   memory::Sharing sharing;
@@ -213,22 +222,20 @@ void GradientReducer::begin_row(const std::string& model) {
 }
 
 at::Tensor GradientReducer::row_squares() {
-  State& s = *state_;
-  comm::Mesh& mesh = s.store.mesh();
-  const std::vector<std::string> rows = mesh.coordinates().row_axes();
   at::Tensor sum;
-  for (Departure* d : s.of_pass) {
-    std::vector<std::string> axes = d->chunk->slots().front().parameter->spec.gradient_axes;
-    std::erase_if(axes, [&](const auto& axis) { return std::find(rows.begin(), rows.end(), axis) != rows.end(); });
-    comm::Group* const tokens = mesh.coordinates().size(axes) > 1 ? &mesh.group(axes) : nullptr;
-    const at::Tensor squares = d->gradients->row_squares(tokens);
+  for (Departure* d : state_->of_pass) {
+    const at::Tensor squares = d->gradients->row_squares(state_->with_other_tokens(*d->chunk));
     sum = sum.defined() ? sum + squares : squares;
   }
   return sum;
 }
 
 void GradientReducer::keep_row(double factor) {
-  for (Departure* d : state_->of_pass) d->gradients->keep_row(factor);
+  for (Departure* d : state_->of_pass) {
+    // Each of these ranks has the whole gradient now, and finish() sums over them: one of them counts.
+    const comm::Group* const tokens = state_->with_other_tokens(*d->chunk);
+    d->gradients->keep_row(tokens && tokens->rank() > 0 ? 0 : factor);
+  }
 }
 
 void GradientReducer::finish_rows() {
