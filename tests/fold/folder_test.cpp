@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,6 +13,8 @@
 #include "colossal/fold/fold_input.h"
 #include "colossal/fold/folded_files.h"
 #include "colossal/fold/pass_bytes.h"
+#include "colossal/models/built_in.h"
+#include "colossal/models/config.h"
 #include "colossal/models/folding/confidence.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
@@ -138,6 +141,37 @@ TEST_F(FolderOfSmallModel, FoldsOnStagesAsOnOneRank) {
   EXPECT_GT(one[1].change, 0);
   EXPECT_NE(alone.atom_plddt[0][0].item<double>(), alone.atom_plddt[1][0].item<double>());
   EXPECT_EQ(alone.atom_plddt[0][0].item<double>(), alone.atom_plddt[0][1].item<double>());
+}
+
+/// Folds with an ESMFold whose stages have so many blocks each; empty = one stage.
+Folded folded_by_esmfold(const std::vector<int64_t>& blocks) {
+  Folded result;
+  comm::run_ranks(std::max<int>(1, static_cast<int>(blocks.size())), [&](comm::World& world) {
+    distributed::ParallelConfig layout;
+    layout.pipeline.size = world.size();
+    layout.pipeline.layers_per_stage = blocks;
+    comm::Mesh mesh(world, layout.axes());
+    const models::ModelShape shape = models::built_in().resolve({.name = "esmfold-tiny"});
+    distributed::DistributedModel model(mesh, layout, shape, {.dtype = at::kDouble}, {});
+    {
+      const at::NoGradGuard no_grad;
+      for (nn::Parameter& p : model.parameters())
+        p.value.copy_(.2 * at::arange(p.value.numel(), at::kDouble).mul(.7).add(p.name.size()).sin().view_as(p.value));
+    }
+    const Folded own = Folder(model, mesh).fold(sequence_input({"one", {"MKTAYIAK"}}, shape), {.passes = 3});
+    if (world.rank() == 0) result = own;
+  });
+  return result;
+}
+
+TEST(FolderOfEsmFold, HandsAPassToTheStageThatReadsIt) {
+  // Blocks: two of the language model, the start of the trunk, which reads the pass before, two of it, and the end.
+  const Folded alone = folded_by_esmfold({});
+  for (const std::vector<int64_t>& blocks : std::vector<std::vector<int64_t>>{{3, 3}, {2, 4}, {1, 3, 2}}) {
+    const Folded staged = folded_by_esmfold(blocks);
+    EXPECT_LT(difference(alone.positions, staged.positions), 1e-9) << blocks.front();
+    EXPECT_EQ(staged.passes, 3);
+  }
 }
 
 TEST_F(FolderOfSmallModel, StopsAfterAPassThatChangesLittle) {

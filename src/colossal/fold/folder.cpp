@@ -86,7 +86,7 @@ struct Folder::Chain {
   tensor::Batch row;     // fields of all passes
   FoldedPass done{};
   bool is_last = false;
-  models::Recycled recycled{};  // on the first stage before a pass; handed over after it
+  models::Recycled recycled{};  // on the stage that reads it before a pass; handed over after it
 
   at::Tensor ca{};  // [n, 3] of residues that have one
   at::Tensor positions{}, atom_plddt{}, errors{};
@@ -140,11 +140,18 @@ tensor::Batch Folder::fields_of_pass(const Chain& chain) const {
   });
 }
 
+/// Returns the rank, within the pipeline, whose layers read the recycled fields.
+int Folder::reader() const {
+  const std::vector<int64_t>& cuts = model_.cuts();
+  const int block = model_.model().folding->reader;
+  const int64_t stage = block < 0 ? 0 : std::upper_bound(cuts.begin(), cuts.end(), block) - cuts.begin() - 1;
+  return model_.executor().schedule().placement.rank_of(0, static_cast<int>(stage));
+}
+
 void Folder::run_pass(Chain& chain) {
   tensor::Batch batch = fields_of_pass(chain);
-  const schedule::Placement& stages = model_.executor().schedule().placement;
-  if (mesh_.group("pipeline").rank() != stages.rank_of(0, 0)) {
-    // only the first stage reads these fields; the others need their sizes
+  if (mesh_.group("pipeline").rank() != reader()) {
+    // only one stage reads these fields; the others need their sizes
     const models::FoldingSizes sizes = models::folding_of(shape());
     const at::Tensor zero = at::zeros({1}, batch.at("seq_mask").options());
     const int64_t n = chain.input.sizes.residues;
@@ -199,19 +206,19 @@ void Folder::take_errors(Chain& chain, const at::Tensor& pairs) const {
 void Folder::hand_over(Chain& chain) {
   comm::Group& stages = mesh_.group("pipeline");
   const schedule::Placement& place = model_.executor().schedule().placement;
-  const int first = place.rank_of(0, 0), last = place.rank_of(0, place.stages() - 1);
+  const int reads = reader(), last = place.rank_of(0, place.stages() - 1);
   const models::FoldingSizes sizes = models::folding_of(shape());
   const int64_t n = chain.input.sizes.residues;
   const nn::Parameters::Options& weights = model_.parameters().options();
   if (model_.model().folding->language >= 0)  // blocks of all stages look whether it is there
     chain.recycled.language = from_last_stage(chain.recycled.language, {1, n, sizes.single}, weights.dtype);
-  if (first == last) return;
+  if (reads == last) return;
   const auto pass_on = [&](at::Tensor& value, at::IntArrayRef wanted, at::ScalarType dtype) {
     if (stages.rank() == last) {
       value = value.to(dtype).contiguous();
-      stages.send(value, first).wait();
+      stages.send(value, reads).wait();
       value = at::Tensor();
-    } else if (stages.rank() == first) {
+    } else if (stages.rank() == reads) {
       value = at::empty(wanted, at::TensorOptions(dtype).device(weights.device));
       stages.recv(value, last).wait();
     }

@@ -32,7 +32,7 @@ class Folder {
   /// Memory: z of a pass is handed to the next one, which overwrites it, so there is one. Heads of pairs are computed
   ///         by rows, so that of their logits only N^2 numbers stay.
   /// Communication: that of the passes. After each pass, a few numbers go from the last stage to all, and s, z and the
-  ///                places of CB to the first stage; after the last one the result, to all.
+  ///                places of CB to the stage that reads them; after the last one the result, to all.
   /// Errors ("fold"): those of FoldOptions::check(). Errors ("data"): a field that the model reads and the input lacks.
   Folded fold(const FoldInput& input, const FoldOptions& options,
               const std::function<void(const FoldedPass&)>& each_pass = nullptr);
@@ -48,6 +48,7 @@ class Folder {
   void take_results(Chain& chain, const models::States& end, const tensor::Batch& batch) const;
   void take_errors(Chain& chain, const at::Tensor& pairs) const;
   tensor::Batch fields_of_pass(const Chain& chain) const;
+  int reader() const;
   void hand_over(Chain& chain);
   at::Tensor from_last_stage(const at::Tensor& value, at::IntArrayRef sizes, at::ScalarType dtype);
   Folded gathered(Chain& chain);

@@ -66,14 +66,16 @@ struct Heads {
   std::unique_ptr<nn::Dense> distances, errors, letters, contacts;
 };
 
-std::shared_ptr<const FoldingHeads> folding_heads(const std::shared_ptr<const Heads>& heads, nn::Layers& layers) {
+std::shared_ptr<const FoldingHeads> folding_heads(const std::shared_ptr<const Heads>& heads, int64_t reader,
+                                                  nn::Layers& layers) {
   FoldingHeads made{.ranks = layers.axial_ranks(),
                     .pair = kPair,
                     .single = kSingle,
                     .language = kLanguage,
                     .structure = kStructure,
                     .frames = kFrames,
-                    .angles = kAngles};
+                    .angles = kAngles,
+                    .reader = static_cast<int>(reader)};
   made.lddt = [heads](const at::Tensor& structure) {
     at::Tensor x = heads->lddt_norm->forward(structure);
     for (const auto& layer : heads->lddt) x = layer->forward(x);  // without an activation between them
@@ -143,7 +145,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                           [end](States& states, const nn::ForwardContext& step) { end->forward(states, step); }});
   const std::vector<int> results{kLanguage, kSingle, kPair, kStructure, kFrames, kAngles};
   model.norm = Block(results, results, [](States&, const nn::ForwardContext&) {});
-  model.folding = folding_heads(std::make_shared<const Heads>(s, own, layers), layers);
+  model.folding = folding_heads(std::make_shared<const Heads>(s, own, layers), own.language_layers, layers);
   return model;
 }
 

@@ -81,6 +81,8 @@ struct FoldingHeads {
   std::function<at::Tensor(const at::Tensor& unfolded)> resolved{};
   /// Where CB is, [B, N, 3], from atoms [B, N, 37, 3]: computed from the backbone (ESMFold), or that of the atoms.
   std::function<at::Tensor(const at::Tensor& atoms37, const at::Tensor& types)> beta{};
+  /// The block that reads the recycled fields; -1 = the embedding does.
+  int reader = -1;
 };
 
 /// What a pass reads of the one before. Of ranks that cut pairs, each has its rows of `pair`.
