@@ -432,7 +432,7 @@ TEST(AlphaFold2, RefusesTensorParallelism) {
   distributed::ParallelConfig layout;
   layout.tensor.size = 2;
   EXPECT_THAT(test::thrown_message([&] { gradients_of(layout, 1); }),
-              HasSubstr("parallel.tensor.size must be 1 for AlphaFold 2"));
+              HasSubstr("tensor.size must be 1 for a folding model: got 2"));
 }
 
 }  // namespace
