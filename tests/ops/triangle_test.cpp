@@ -75,6 +75,17 @@ TEST(OuterProductMean, EqualsItsReferenceInEachType) {
                12, "bf16");
 }
 
+TEST(OuterProductMean, TakesGradientsOfAnyStrides) {
+  const at::Tensor counts = at::rand({2, 4, 4}, at::kDouble) + 1, w = normal({7, 4}, 3), dy = normal({4, 4, 2, 7}, 5);
+  std::vector<at::Tensor> gradients;
+  for (const auto& mean : {outer_product_mean, outer_product_mean_reference}) {
+    const at::Tensor a = normal({2, 3, 4, 2}, 1).requires_grad_();
+    mean(a, a, w, {}, counts).permute({2, 1, 0, 3}).backward(dy);
+    gradients.push_back(a.grad());
+  }
+  expect_close(gradients[0], gradients[1], at::kDouble, 100, "gradient of a");
+}
+
 TEST(OuterProductMean, AddsUpTheSlicesOfLongChains) {
   const at::Tensor counts = at::ones({1, 23, 100}, at::kDouble);  // slices of 10, 10 and 3
   expect_equal_operators(mean_by(outer_product_mean, counts), mean_by(outer_product_mean_reference, counts),

@@ -96,7 +96,7 @@ struct OuterProductMean : Function<OuterProductMean> {
     slices.each([&](int64_t batch, int64_t first, int64_t count) {
       const at::Tensor dy = gradients[0][batch].narrow(0, first, count).to(wide) /
                             counts[batch].narrow(0, first, count).to(wide).unsqueeze(-1);
-      const at::Tensor rows = dy.view({-1, weight.size(0)});
+      const at::Tensor rows = dy.contiguous().view({-1, weight.size(0)});  // gradients have any strides
       if (wants_weight) matmul_tn(rows, slices.products(batch, first, count), dweight);
       if (wants_bias) dbias.add_(column_sums(rows));
       if (!wants_inputs) return;
