@@ -12,6 +12,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/simulated_world.h"
+#include "colossal/memory/account.h"
 #include "colossal/models/esmfold_block.h"
 #include "colossal/models/evoformer_block.h"
 #include "colossal/nn/forward_context.h"
@@ -232,6 +233,18 @@ TEST(AxialParity, CountsAPublishedBlockOnShapes) {
   };
   EXPECT_EQ(sent(2, 128, 256), 35'651'584.0);
   EXPECT_EQ(sent(4, 512, 384), 243'007'488.0);
+}
+
+TEST(AxialParity, SwitchesPairsWithinThriceTheirMemory) {
+  const auto world = comm::make_simulated_world(0, 4);
+  Rank rank(*world, true, {.dtype = at::kFloat, .device = at::kMeta});
+  const at::NoGradGuard no_grad;
+  const memory::Account account(memory::Counted::Shapes);
+  at::Tensor z = at::empty({2, 64, 16, 8}, at::TensorOptions(at::kMeta));
+  const auto own = static_cast<int64_t>(z.nbytes());
+  z = rank.ranks->switched(z, {2, 64, "columns"}, {1, 64, "rows"});
+  EXPECT_EQ(z.sizes(), (std::vector<int64_t>{2, 16, 64, 8}));
+  EXPECT_LE(account.usage().peak_total, 3 * own);
 }
 
 TEST(AxialParity, RefusesOverlapInOtherModes) {

@@ -63,7 +63,8 @@ class AxialRanks {
   virtual at::Tensor switched(const at::Tensor& x, const Axis& from, const Axis& to) const;
   /// Returns z_ji for this rank's rows i of pairs z [B, N, N, c]: [B, own rows, N, c]. Sends what switched() does.
   at::Tensor mirrored(const at::Tensor& z) const;
-  /// Begins switched(), whose numbers are the same. A rank of a layout without overlap switches in wait().
+  /// Begins switched(), whose numbers are the same. x must not change before wait() returns. In a layout without
+  /// overlap the switch has ended when this returns.
   virtual std::unique_ptr<PendingSwitch> begin_switch(const at::Tensor& x, const Axis& from, const Axis& to) const;
 
   /// Calls use(piece, rank) with the piece of every rank, this one's first, while the next one arrives round a ring.

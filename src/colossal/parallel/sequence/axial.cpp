@@ -65,7 +65,7 @@ struct Depart : Function<Depart> {
     flights->there.begin(packed.contiguous(), exchange.elements(), exchange.received(), exchange.sent(),
                          flights->group);
     context->saved_data["flights"] = c10::IValue::make_capsule(flights);
-    return at::empty({exchange.elements()}, packed.options());
+    return at::empty({1}, packed.options()).expand({exchange.elements()});
   }
   static variable_list backward(AutogradContext* context, variable_list) {
     return {flights_of(context).back.arrived(), at::Tensor()};

@@ -30,11 +30,8 @@ SplitSwitch::SplitSwitch(const at::Tensor& x, const nn::Axis& from, const nn::Ax
 
 int64_t SplitSwitch::elements() const { return std::accumulate(received_.begin(), received_.end(), int64_t{0}); }
 
-at::Tensor SplitSwitch::packed(const at::Tensor& x) const {
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& part : x.split_with_sizes(taken_, to_.dim)) parts.push_back(part.flatten());
-  return at::cat(parts);
-}
+// What goes to a rank is one run if `to` is the first dimension, so that there is one copy of x at most.
+at::Tensor SplitSwitch::packed(const at::Tensor& x) const { return x.movedim(to_.dim, 0).flatten(); }
 
 at::Tensor SplitSwitch::unpacked(const at::Tensor& arrived) const {
   std::vector<at::Tensor> parts;
@@ -42,14 +39,20 @@ at::Tensor SplitSwitch::unpacked(const at::Tensor& arrived) const {
   int64_t rank = 0;
   for (const at::Tensor& part : arrived.split_with_sizes(received_)) {
     sizes[static_cast<size_t>(from_.dim)] = held_[static_cast<size_t>(rank++)];
-    parts.push_back(part.view(sizes));
+    std::vector<int64_t> moved = sizes;
+    moved.erase(moved.begin() + to_.dim);
+    moved.insert(moved.begin(), sizes[static_cast<size_t>(to_.dim)]);
+    parts.push_back(part.view(moved).movedim(0, to_.dim));
   }
   return at::cat(parts, from_.dim);
 }
 
 at::Tensor switched_split(const at::Tensor& x, const nn::Axis& from, const nn::Axis& to, comm::Group& group) {
   const SplitSwitch exchange(x, from, to, group);
-  return exchange.unpacked(comm::all_to_all(exchange.packed(x), exchange.received(), exchange.sent(), group));
+  at::Tensor packed = exchange.packed(x);
+  const at::Tensor arrived = comm::all_to_all(packed, exchange.received(), exchange.sent(), group);
+  packed.reset();  // x, what arrived and the result are enough
+  return exchange.unpacked(arrived);
 }
 
 }  // namespace colossal::parallel

@@ -19,7 +19,7 @@ class SplitSwitch {
   /// Errors ("parallel"): x of other sizes.
   SplitSwitch(const at::Tensor& x, const nn::Axis& from, const nn::Axis& to, const comm::Group& group);
 
-  /// Returns what this rank sends, by rank, flat: sent()[r] elements go to rank r.
+  /// Returns what this rank sends, by rank, flat: sent()[r] elements go to rank r. It may be a view of x.
   at::Tensor packed(const at::Tensor& x) const;
   /// Returns the result of what arrived, flat: received()[r] elements from rank r.
   at::Tensor unpacked(const at::Tensor& arrived) const;
@@ -33,7 +33,8 @@ class SplitSwitch {
 };
 
 /// Returns x whole along `from` and cut along `to`. Differentiable: backward is the opposite exchange. Communication
-/// and errors: those of nn::AxisSwitch; but an axis may have fewer elements than ranks.
+/// and errors: those of nn::AxisSwitch; but an axis may have fewer elements than ranks. Memory: besides x at most twice
+/// as much as it has.
 at::Tensor switched_split(const at::Tensor& x, const nn::Axis& from, const nn::Axis& to, comm::Group& group);
 
 }  // namespace colossal::parallel
