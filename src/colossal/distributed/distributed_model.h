@@ -225,8 +225,10 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 /// ("parallel"): fewer residues than ranks.
 void check_residues(int64_t ranks, int64_t residues);
 
-/// Checks that a mode which switches axes finds two in the model. `name` is that of the model; "" = its architecture's.
-/// It does not communicate. Errors ("parallel"): a model that attends over one sequence (models::AttentionAxes).
+/// Checks that a mode which switches axes finds two in the model, and that mode axial and a folding model find each
+/// other. `name` is that of the model; "" = its architecture's. It does not communicate.
+/// Errors ("parallel"): a mode of two axes for a model that attends over one sequence (models::AttentionAxes); mode
+///                      axial for a model that folds nothing; another mode, or tensor parallelism, for one that folds.
 void check_attention_axes(const ParallelConfig& config, const models::ModelShape& shape, const std::string& name = "");
 
 /// Checks that ranks have whole groups of norms (models::NormGroupSizes). It does not communicate. Errors ("parallel"):

@@ -156,7 +156,7 @@ void check_layout(const AlphaFold2Sizes& own, nn::Layers& layers) {
   require(!is_split, "parallel", "parallel.tensor.size must be 1 for AlphaFold 2: got more; its pairs have ",
           own.pair_heads,
           " heads, every rank would keep the whole pair representation, and a block would sum it over "
-          "ranks twelve times; use parallel.data, zero or pipeline");
+          "ranks twelve times; use parallel.sequence with mode axial, which divides the pairs");
 }
 
 /// The sizes of a batch, from its fields.

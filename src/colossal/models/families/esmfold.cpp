@@ -94,8 +94,10 @@ std::shared_ptr<const FoldingHeads> folding_heads(const std::shared_ptr<const He
 
 /// The trunk has all features of a chain on each rank; ranks cut pairs alone (nn/axial_ranks.h).
 void check_layout(const ModelShape& s, nn::Layers& layers) {
-  require(layers.batch_parts() == 1 && !layers.features(s.hidden, nn::Place::Outside)->is_split(), "parallel",
-          "ESMFold must have whole features on each rank: got a layout that splits them; leave out parallel.tensor");
+  require(
+      layers.batch_parts() == 1 && !layers.features(s.hidden, nn::Place::Outside)->is_split(), "parallel",
+      "parallel.tensor.size must be 1 for ESMFold: got a layout that splits features or rows; use parallel.sequence "
+      "with mode axial, which divides the pairs");
 }
 
 void add_trunk(Model& model, const ModelShape& s, nn::Layers& layers) {
