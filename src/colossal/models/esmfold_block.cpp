@@ -1,7 +1,6 @@
 #include "colossal/models/esmfold_block.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "colossal/base/error.h"
 #include "colossal/models/folding/kept_inputs.h"
@@ -12,13 +11,6 @@
 
 namespace colossal::models {
 namespace {
-
-void add_in_place_without_gradients(at::Tensor& x, const at::Tensor& update) {
-  if (at::GradMode::is_enabled())
-    x = x + update;
-  else
-    x.add_(update);
-}
 
 const EsmFoldSizes& checked(const EsmFoldSizes& s) {
   const auto divides = [](int64_t width, int64_t features) { return width > 0 && features % width == 0; };
@@ -88,24 +80,17 @@ EsmFoldTrunk EsmFoldBlock::forward(EsmFoldTrunk state, const at::Tensor& mask, c
     return dropout.forward(x.unsqueeze(1), step, n).squeeze(1);
   };
   at::Tensor own = ranks_->part(s, 1);
-  add_in_place_without_gradients(own, dropped(attention_dropout_, attended(state, mask)));
-  add_in_place_without_gradients(own, dropped(mlp_dropout_, sequence_mlp_.forward(own, {})));
+  add_update(own, dropped(attention_dropout_, attended(state, mask)));
+  add_update(own, dropped(mlp_dropout_, sequence_mlp_.forward(own, {})));
   s = ranks_->gathered(own, 1, n);
-  add_in_place_without_gradients(z, pairs_of(s));
+  add_update(z, pairs_of(s));
   const at::Tensor pairs = mask.defined() ? mask.unsqueeze(2) * mask.unsqueeze(1) : mask;
-  // The forward pass of a recomputed block has no gradients, and yet drops.
-  const auto multiply = [&](const nn::TriangleMultiplication& triangle, const nn::SharedDropout& dropout) {
-    if (at::GradMode::is_enabled() || dropout.drops(step))
-      add_in_place_without_gradients(z, dropout.forward(triangle.forward(z, pairs), step, n));
-    else
-      triangle.add_to(z, pairs);
-  };
-  multiply(triangle_out_, out_dropout_);
-  multiply(triangle_in_, in_dropout_);
-  add_in_place_without_gradients(z, start_dropout_.forward(start_.forward(z, pairs), step, n));
+  add_triangle(z, triangle_out_, out_dropout_, pairs, step);
+  add_triangle(z, triangle_in_, in_dropout_, pairs, step);
+  add_update(z, start_dropout_.forward(start_.forward(z, pairs), step, n));
   z = ranks_->switched(z, rows, columns);
-  add_in_place_without_gradients(z, end_dropout_.forward(end_.forward(z, pairs), step, n));
-  add_in_place_without_gradients(z, pair_mlp_.forward(z, {}));
+  add_update(z, end_dropout_.forward(end_.forward(z, pairs), step, n));
+  add_update(z, pair_mlp_.forward(z, {}));
   z = ranks_->switched(z, columns, rows);
   return state;
 }

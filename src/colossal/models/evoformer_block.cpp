@@ -1,21 +1,12 @@
 #include "colossal/models/evoformer_block.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "colossal/models/folding/kept_inputs.h"
 #include "colossal/nn/layers.h"
 
 namespace colossal::models {
 namespace {
-
-/// Adds `update` to `x`, in place without gradients.
-void add_update(at::Tensor& x, const at::Tensor& update) {
-  if (at::GradMode::is_enabled())
-    x = x + update;
-  else
-    x.add_(update);
-}
 
 nn::TriangleOptions triangle_of(const EvoformerSizes& sizes, ops::Triangle triangle) {
   return {.triangle = triangle, .hidden = sizes.triangle, .fused = sizes.fused};
@@ -39,15 +30,8 @@ PairStack::PairStack(nn::Layers& make, const std::string& name, const EvoformerS
 at::Tensor PairStack::forward(at::Tensor z, const at::Tensor& mask, const nn::ForwardContext& step) const {
   const int64_t n = z.size(2);
   const nn::Axis rows{1, n, "rows of pairs"}, columns{2, n, "columns of pairs"};
-  // The forward pass of a recomputed block has no gradients, and yet drops.
-  const auto multiply = [&](const nn::TriangleMultiplication& triangle, const nn::SharedDropout& dropout) {
-    if (at::GradMode::is_enabled() || dropout.drops(step))
-      add_update(z, dropout.forward(triangle.forward(z, mask), step, n));
-    else
-      triangle.add_to(z, mask);
-  };
-  multiply(out_, out_dropout_);
-  multiply(in_, in_dropout_);
+  add_triangle(z, out_, out_dropout_, mask, step);
+  add_triangle(z, in_, in_dropout_, mask, step);
   add_update(z, start_dropout_.forward(start_.forward(z, mask), step, n));
   z = ranks_->switched(z, rows, columns);
   add_update(z, end_dropout_.forward(end_.forward(z, mask), step, n));

@@ -14,4 +14,20 @@ void copy_kept_inputs(std::initializer_list<at::Tensor*> states) {
   for (at::Tensor* state : states) *state = state->clone();
 }
 
+void add_update(at::Tensor& x, const at::Tensor& update) {
+  if (at::GradMode::is_enabled())
+    x = x + update;
+  else
+    x.add_(update);
+}
+
+void add_triangle(at::Tensor& z, const nn::TriangleMultiplication& triangle, const nn::SharedDropout& dropout,
+                  const at::Tensor& mask, const nn::ForwardContext& step) {
+  // The forward pass of a recomputed block has no gradients, and yet drops.
+  if (at::GradMode::is_enabled() || dropout.drops(step))
+    add_update(z, dropout.forward(triangle.forward(z, mask), step, z.size(2)));
+  else
+    triangle.add_to(z, mask);
+}
+
 }  // namespace colossal::models

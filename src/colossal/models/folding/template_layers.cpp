@@ -33,13 +33,6 @@ std::unique_ptr<nn::Dense> rectified_layer(nn::Layers& make, const std::string& 
   return make.dense(name, in, out, {.deviation = std::sqrt(2. / static_cast<double>(in))});
 }
 
-void add_to_pairs(at::Tensor& x, const at::Tensor& update) {
-  if (at::GradMode::is_enabled())
-    x = x + update;
-  else
-    x.add_(update);
-}
-
 nn::TriangleOptions template_triangle(const TemplateSizes& sizes, ops::Triangle triangle) {
   return {.triangle = triangle, .hidden = sizes.triangle};
 }
@@ -123,20 +116,13 @@ at::Tensor TemplateBlock::of_one(at::Tensor x, const at::Tensor& mask, const Dro
                                  const nn::ForwardContext& step) const {
   const int64_t n = x.size(2);
   const nn::Axis rows{1, n, "rows of pairs"}, columns{2, n, "columns of pairs"};
-  add_to_pairs(x, dropout.start.forward(start_.forward(x, mask), step, n));
+  add_update(x, dropout.start.forward(start_.forward(x, mask), step, n));
   x = ranks_->switched(x, rows, columns);
-  add_to_pairs(x, dropout.end.forward(end_.forward(x, mask), step, n));
+  add_update(x, dropout.end.forward(end_.forward(x, mask), step, n));
   x = ranks_->switched(x, columns, rows);
-  // The forward pass of a recomputed block has no gradients, and yet drops.
-  const auto multiply = [&](const nn::TriangleMultiplication& triangle, const nn::SharedDropout& of_layer) {
-    if (at::GradMode::is_enabled() || of_layer.drops(step))
-      add_to_pairs(x, of_layer.forward(triangle.forward(x, mask), step, n));
-    else
-      triangle.add_to(x, mask);
-  };
-  multiply(out_, dropout.out);
-  multiply(in_, dropout.in);
-  add_to_pairs(x, transition_.forward(x, {}));
+  add_triangle(x, out_, dropout.out, mask, step);
+  add_triangle(x, in_, dropout.in, mask, step);
+  add_update(x, transition_.forward(x, {}));
   return x;
 }
 

@@ -42,8 +42,8 @@ class TemplateEmbedding {
  public:
   TemplateEmbedding(const TemplateSizes& sizes, nn::Layers& make);
   /// Returns the pairs of all templates, [B, T, N, N, features], of ranks that cut them (nn/axial_ranks.h) this one's
-  /// rows, from 88 features of a pair: types, distances of CB and
-  /// masks. Pairs of residues without a backbone have features of zeros.
+  /// rows, from 88 features of a pair: types, distances of CB and masks. Pairs of residues without a backbone have
+  /// features of zeros.
   at::Tensor pairs(const tensor::Batch& batch) const;
   /// Returns rows of m, [B, T, N, alignment], from 57 features of a residue: its type and torsion angles.
   at::Tensor rows(const tensor::Batch& batch) const;
