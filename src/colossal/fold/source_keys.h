@@ -17,7 +17,8 @@ struct SourceKeys {
   std::optional<int64_t> passes{};  ///< those of the run; nothing = the model's
 };
 
-/// Returns the keys of a run folder, or defaults for another source. Reads no weight. Errors: those of the run's config.
+/// Returns the keys of a run folder, or defaults for another source. Reads no weight. Errors: those of the run's
+/// config.
 SourceKeys keys_of_source(const std::string& from, const run::Program& program);
 
 }  // namespace colossal::fold
