@@ -6,6 +6,7 @@
 #include <iterator>
 #include <set>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
@@ -200,7 +201,8 @@ void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::Named
 /// Checks that a model fits the caller's purpose. `shape` includes the head that Loading::adapter may bring.
 void check_purpose(const models::ModelShape& shape, const std::string& folder, const Loading& loading) {
   const models::Task task = shape.task();
-  const std::string what = concat(folder, " holds a ", shape.architecture->name, ", which ", task.purpose());
+  const std::string what =
+      concat(folder, " holds ", with_article(shape.architecture->name), ", which ", task.purpose());
   if (loading.headless) {
     require(task.reads_text(), "embed", what, ": it reads no text");
     return require(shape.part<models::TextEncoderSizes>().features == 0, "embed", what,
