@@ -11,6 +11,7 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
@@ -43,7 +44,8 @@ struct Made {
         model(models::make_model(shape, layers)) {
     const at::NoGradGuard no_grad;
     for (nn::Parameter& p : parameters)
-      p.value.add_(at::randn(p.value.sizes(), p.value.options().requires_grad(false)) *
+      p.value.add_(at::randn(p.value.sizes(), at::detail::createCPUGenerator(derive_seed(3, p.name)),
+                             p.value.options().requires_grad(false)) *
                    (p.value.dim() == 1 ? 0.3 : 0.1));
   }
   at::Tensor logits(const at::Tensor& ids) {
