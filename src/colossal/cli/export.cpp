@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/weight_source.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
@@ -26,6 +27,7 @@
 #include "colossal/run/external_names.h"
 #include "colossal/run/image_prompt_source.h"
 #include "colossal/run/learned_words.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/parts_within.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/run/stored_config.h"
@@ -180,10 +182,18 @@ void export_parts(const ExportRequest& r, const run::Program& program, comm::Mes
   diffusion::export_parts_of_clips(r.to, source, mesh, text_encoder, program);
 }
 
-/// Returns true if each tensor keeps the dtype that it has in the folder: those of a folding model may differ.
-bool keeps_dtypes(const ExportRequest& r, const run::SavedModel& saved) {
+/// Returns true if each tensor keeps the dtype that it has in the source: those of a folding model may differ.
+bool keeps_dtypes(const ExportRequest& r, const run::Program& program) {
   return r.dtype.empty() && !run::is_run(r.from) && r.adapters.empty() &&
-         saved.model->model().shape.part<models::FoldingSizes>().single > 0;
+         run::find_source(r.from, program).shape.part<models::FoldingSizes>().single > 0;
+}
+
+/// Returns the narrowest dtype, fp32 at least, that holds the numbers of all tensors of a source.
+at::ScalarType widest_dtype(const std::string& from) {
+  at::ScalarType widest = at::kFloat;
+  for (const auto& [name, entry] : checkpoint::open_weights(from)->entries())
+    if (at::isFloatingType(entry->dtype)) widest = at::promote_types(widest, entry->dtype);
+  return widest;
 }
 
 void check_export(const ExportRequest& r) {
@@ -240,7 +250,10 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::Program used = program ? *program : run::built_in();
-  const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading_of(r), used);
+  run::Loading loading = loading_of(r);
+  const bool keeps = keeps_dtypes(r, used);
+  if (keeps) loading.dtype = widest_dtype(r.from);
+  const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading, used);
   if (world->rank() == 0) print_notices_of(saved, r.from);
   const auto busy = world->busy("writing " + r.to);
   if (r.adapter_only) return export_adapters_alone(r, saved, mesh, used);
@@ -258,8 +271,8 @@ int export_model(const Arguments& arguments, const run::Program* program) {
     const at::ScalarType dtype = r.dtype.empty() ? parameters.options().dtype : dtype_named(r.dtype);
     const nlohmann::json config = run::exported_config(saved, used.models, dtype);
     const checkpoint::ExternalNames names = run::external_names(shape);
-    const checkpoint::TensorDtypes dtypes = keeps_dtypes(r, saved) ? checkpoint::dtypes_in(r.from, names, dtype)
-                                                                   : checkpoint::TensorDtypes{.others = dtype};
+    const checkpoint::TensorDtypes dtypes =
+        keeps ? checkpoint::dtypes_in(r.from, names, dtype) : checkpoint::TensorDtypes{.others = dtype};
     checkpoint::export_weights(r.to, parameters, names, config, mesh.group("data"), kMaxFileBytes, dtypes);
     if (world->rank() == 0) {
       run::write_companions(saved, r.to);

@@ -111,7 +111,7 @@ nlohmann::json folding_config(const std::string& path) {
       {"value_points", shapes.rows(points + "linear_kv_points.linear") / (3 * point_heads) - query_points},
       {"angle_features", shapes.rows("structure_module.angle_resnet.linear_in")},
       {"confidence_features", shapes.rows("aux_heads.plddt.linear_1")},
-      {"farthest", (shapes.size("input_embedder.linear_relpos.weight", 1) - 1) / 2}};
+      {"max_offset", (shapes.size("input_embedder.linear_relpos.weight", 1) - 1) / 2}};
   add_templates(shapes, lookup_heads, config);
   return config;
 }

@@ -60,7 +60,7 @@ void AlphaFold2Sizes::fields(Fields& f) {
   size("value_points", value_points, "points of its value");
   size("angle_features", angle_features, "features inside the network of angles");
   size("confidence_features", confidence_features, "features inside the head of LDDT");
-  size("farthest", farthest, "largest offset of residues with an embedding of its own");
+  size("max_offset", max_offset, "largest offset of residues with an embedding of its own");
   f.number("alignment_dropout", alignment_dropout, "", "dropout of the alignment", 0, 1);
   f.number("pair_dropout", pair_dropout, "", "dropout of pairs", 0, 1);
   f.number("structure_dropout", structure_dropout, "", "dropout of the structure module", 0, 1);
@@ -218,7 +218,7 @@ std::vector<State> states_of(const ModelShape& shape, at::ScalarType dtype) {
 
 Embed embedding_of(const AlphaFold2Sizes& own, nn::Layers& layers) {
   const auto embedding = std::make_shared<const AlignmentEmbedding>(
-      AlignmentEmbeddingSizes{own.alignment_features, own.pair_features, own.extra_features, own.farthest}, layers);
+      AlignmentEmbeddingSizes{own.alignment_features, own.pair_features, own.extra_features, own.max_offset}, layers);
   const auto templates =
       own.templates > 0 ? std::make_shared<const TemplateEmbedding>(template_sizes(own), layers) : nullptr;
   const auto run = [=, ranks = layers.axial_ranks()](States& states, const tensor::Batch& batch,

@@ -37,7 +37,7 @@ struct AlphaFold2Sizes {
   int64_t transition = 4, template_transition = 2;
   int64_t point_heads = 12, point_width = 16, query_points = 4, value_points = 8;
   int64_t angle_features = 128, confidence_features = 128;
-  int64_t farthest = 32;
+  int64_t max_offset = 32;
   double alignment_dropout = 0.15, pair_dropout = 0.25, structure_dropout = 0.1;
   void fields(Fields& f);
   bool operator==(const AlphaFold2Sizes&) const = default;
