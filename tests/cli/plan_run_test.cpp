@@ -55,6 +55,19 @@ TEST(PlanRun, WritesOneJsonObject) {
   EXPECT_GT(json["step_seconds"], 0);
 }
 
+// Folding models have a step rule, which adds fields to their batches, and ranks that cut their pairs.
+TEST(PlanRun, PlansAFoldingModelOnAxialRanks) {
+  const PlanOfARun command;
+  write_file(command.config,
+             "[model]\nname = 'alphafold2-tiny'\nlayers = 2\n[data]\npath = 'builtin-folds'\n[folding]\ncrop = 9\n"
+             "[training]\nsteps = 2\nbatch_size = 2\n[parallel]\nsequence = { size = 2, mode = 'axial' }\n");
+  for (const char* overlap : {"true", "false"}) {
+    const Outcome outcome = command.run({"--json", std::string("--parallel.sequence.overlap=") + overlap});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(nlohmann::json::parse(outcome.out)["ranks"], 2);
+  }
+}
+
 /// The data do not exist, and no run folder appears.
 TEST(PlanRun, ReadsNoDataAndWritesNothing) {
   const PlanOfARun command;

@@ -76,11 +76,29 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                           {"mlp.down", {"output.dense"}}}});
 }
 
+/// Returns tensors of folders with and without the prefix of the model without a head.
+std::vector<IgnoredTensor> ignored_tensors() {
+  const std::string positions = "positions are rotary, without a table", contacts = "contacts are not predicted",
+                    pooler = "the head for masked tokens does not pool";
+  std::vector<IgnoredTensor> tensors;
+  for (const std::string prefix : {"esm.", ""}) {
+    tensors.push_back(rotary_table(prefix + "encoder.layer.*.attention.self.rotary_embeddings.inv_freq"));
+    tensors.push_back({prefix + "embeddings.position_ids", positions});
+    tensors.push_back({prefix + "embeddings.position_embeddings.weight", positions});
+    tensors.push_back({prefix + "contact_head.regression.weight", contacts});
+    tensors.push_back({prefix + "contact_head.regression.bias", contacts});
+    tensors.push_back({prefix + "pooler.dense.weight", pooler});
+    tensors.push_back({prefix + "pooler.dense.bias", pooler});
+  }
+  for (const std::string layer : {"", "dense.", "out_proj."})
+    for (const char* parameter : {"weight", "bias"})
+      tensors.push_back({"classifier." + layer + parameter, "a head of another objective"});
+  return tensors;
+}
+
 }  // namespace esm2
 
 HuggingFace esm2_folder() {
-  const std::string positions = "positions are rotary, without a table", other = "a head of another objective";
-
   return {.model_type = "esm",
           .names = esm2::external_names,
           .from_json = esm2::from_json,
@@ -88,14 +106,7 @@ HuggingFace esm2_folder() {
           .check_training = esm2::check_training,
           .prefix = "esm.",
           .head = "lm_head.decoder.weight",
-          .ignored = {rotary_table("*rotary_embeddings.inv_freq"),
-                      {"*embeddings.position_ids", positions},
-                      {"*embeddings.position_embeddings.weight", positions},
-                      {"*contact_head.regression.weight", "contacts are not predicted"},
-                      {"*contact_head.regression.bias", "contacts are not predicted"},
-                      {"*pooler.dense.weight", "the head for masked tokens does not pool"},
-                      {"*pooler.dense.bias", "the head for masked tokens does not pool"},
-                      {"classifier.*", other}},
+          .ignored = esm2::ignored_tensors(),
           .may_lack = {"head.transform.*", "head.norm.*", "head.bias"},
           .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
           .matches = esm2::matches};
