@@ -116,11 +116,11 @@ TEST_F(Fold, RepeatsItsBytesAndPrintsALineForEachChain) {
 
 TEST_F(Fold, WritesPdbWithoutAHeadOfErrors) {
   const Outcome outcome =
-      fold({"--sequence", "GAR", "--to", folder() / "gar.pdb", "--json", "--tolerance", "1e9"}, {"c"});
+      fold({"--sequence", "GAR", "--to", folder() / "new/gar.pdb", "--json", "--tolerance", "1e9"}, {"c"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_TRUE(json::parse(outcome.out).at("ptm").is_null());
   EXPECT_EQ(json::parse(outcome.out).at("passes"), 2);
-  EXPECT_THAT(bytes("gar.pdb"), HasSubstr("\nATOM      1  N   GLY A   1"));
+  EXPECT_THAT(bytes("new/gar.pdb"), HasSubstr("\nATOM      1  N   GLY A   1"));
   EXPECT_THAT(refused({"--sequence", "GAR", "--to", folder() / "x.cif", "--pae", folder() / "x.json"}, {"c"}),
               HasSubstr("--pae must be for a model that predicts errors"));
 }

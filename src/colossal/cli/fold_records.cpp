@@ -104,9 +104,10 @@ void FoldFiles::check(const std::vector<FoldRecord>& records) const {
 }
 
 void FoldFiles::make_folders() const {
-  if (!is_folder_) return;
-  for (const std::string& folder : {to_, errors_, tensors_})
+  for (const std::string& place : {to_, errors_, tensors_}) {
+    const std::string folder = is_folder_ ? place : std::filesystem::path(place).parent_path().string();
     if (!folder.empty()) create_folder(folder);
+  }
 }
 
 std::string FoldFiles::path_of(const std::string& place, const std::string& name, size_t rank,

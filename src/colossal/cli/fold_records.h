@@ -42,7 +42,7 @@ class FoldFiles {
   /// Checks the records. Errors ("fold"): several, and `to` is a file. Errors ("pdb"): a file that ends in .pdb cannot
   /// have so many chains, residues or atoms.
   void check(const std::vector<FoldRecord>& records) const;
-  /// Creates the folders.
+  /// Creates the folders, and those of files, before anything is folded.
   void make_folders() const;
   /// Returns true if all files of a record are there.
   bool are_there(const fold::Sequence& sequence) const;
