@@ -58,7 +58,8 @@ std::vector<Choice> choices() {
     const models::Preset& first = row->presets.front();
     const models::ModelShape shape = program.models.resolve({.name = first.name});
     if (shape.task().objective.empty()) continue;  // a part of other models
-    // The step rule of folding models is of a layer that this one does not include: tests/cli/plan_run_test.cpp plans them.
+    // The step rule of folding models is of a layer that this one does not include; tests/cli/plan_run_test.cpp plans
+    // them.
     if (shape.part<models::FoldingSizes>().single > 0) continue;
     Choice& like = row->uses("layers") ? presets : settled;  // or its own keys settle the number of layers
     Flags model = like.model;

@@ -86,10 +86,19 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
   if (notice && world.rank() == 0) std::fprintf(stderr, "colossal: %s\n", notice->c_str());
 }
 
-run::Loading loading_of(const ExportRequest& r) {
+/// Returns the narrowest dtype, fp32 at least, that holds the numbers of all tensors of a source.
+at::ScalarType widest_dtype(const std::string& from) {
+  at::ScalarType widest = at::kFloat;
+  for (const auto& [name, entry] : checkpoint::open_weights(from)->entries())
+    if (at::isFloatingType(entry->dtype)) widest = at::promote_types(widest, entry->dtype);
+  return widest;
+}
+
+run::Loading loading_of(const ExportRequest& r, bool keeps_dtypes) {
   run::Loading loading{.model = r.model, .tokenizer = "none", .base = r.base, .merges_adapters = !r.adapter_only};
   loading.uses_average = !r.no_ema;
   if (!r.adapters.empty()) loading.adapter = run::parse_adapter(r.adapters.front());
+  if (keeps_dtypes) loading.dtype = widest_dtype(r.from);
   return loading;
 }
 
@@ -188,14 +197,6 @@ bool keeps_dtypes(const ExportRequest& r, const run::Program& program) {
          run::find_source(r.from, program).shape.part<models::FoldingSizes>().single > 0;
 }
 
-/// Returns the narrowest dtype, fp32 at least, that holds the numbers of all tensors of a source.
-at::ScalarType widest_dtype(const std::string& from) {
-  at::ScalarType widest = at::kFloat;
-  for (const auto& [name, entry] : checkpoint::open_weights(from)->entries())
-    if (at::isFloatingType(entry->dtype)) widest = at::promote_types(widest, entry->dtype);
-  return widest;
-}
-
 void check_export(const ExportRequest& r) {
   const bool to_file = is_gguf_name(r.to);
   if (r.adapters.size() > 1) throw UsageError("colossal export: --adapter must be given once");
@@ -250,10 +251,8 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::Program used = program ? *program : run::built_in();
-  run::Loading loading = loading_of(r);
   const bool keeps = keeps_dtypes(r, used);
-  if (keeps) loading.dtype = widest_dtype(r.from);
-  const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading, used);
+  const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading_of(r, keeps), used);
   if (world->rank() == 0) print_notices_of(saved, r.from);
   const auto busy = world->busy("writing " + r.to);
   if (r.adapter_only) return export_adapters_alone(r, saved, mesh, used);
