@@ -270,8 +270,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
     const at::ScalarType dtype = r.dtype.empty() ? parameters.options().dtype : dtype_named(r.dtype);
     const nlohmann::json config = run::exported_config(saved, used.models, dtype);
     const checkpoint::ExternalNames names = run::external_names(shape);
-    const checkpoint::TensorDtypes dtypes =
-        keeps ? checkpoint::dtypes_in(r.from, names, dtype) : checkpoint::TensorDtypes{.others = dtype};
+    const auto dtypes = keeps ? checkpoint::dtypes_in(r.from, names, dtype) : checkpoint::TensorDtypes{dtype};
     checkpoint::export_weights(r.to, parameters, names, config, mesh.group("data"), kMaxFileBytes, dtypes);
     if (world->rank() == 0) {
       run::write_companions(saved, r.to);
