@@ -115,15 +115,11 @@ class SmallBlock {
 };
 
 void fold_states(const models::StructureModule& structure, models::States& states, const nn::ForwardContext& step) {
-  const auto layers = structure.forward(states[kSingle], states[kPair], step.batch->at("seq_mask"), step);
-  std::vector<at::Tensor> frames, angles;
-  for (const models::StructureLayer& layer : layers) {
-    frames.push_back(at::cat({layer.frames.quaternion, layer.frames.translation}, -1));
-    angles.push_back(layer.raw_angles);
-  }
-  states[kStructure] = layers.back().s;
-  states[kFrames] = at::stack(frames, 1);
-  states[kAngles] = at::stack(angles, 1);
+  const models::StackedLayers layers =
+      stacked(structure.forward(states[kSingle], states[kPair], step.batch->at("seq_mask"), step));
+  states[kStructure] = layers.structure;
+  states[kFrames] = layers.frames;
+  states[kAngles] = layers.angles;
 }
 
 std::vector<models::State> states_of(const SmallFoldingKeys& keys, at::ScalarType dtype) {

@@ -293,15 +293,11 @@ void add_structure_module(Model& model, const AlphaFold2Sizes& own, nn::Layers& 
   const auto run = [single, module, ranks = layers.axial_ranks()](States& states, const nn::ForwardContext& step) {
     const at::Tensor query = ranks->summed_part(query_row(states[kAlignment], *ranks), 1);
     states[kUnfolded] = ranks->gathered(single->forward(query), 1, states[kPair].size(2));
-    const std::vector<StructureLayer> all =
-        module->forward(states[kUnfolded], states[kPair], step.batch->at("seq_mask"), step);
-    std::vector<at::Tensor> frames, angles;
-    for (const StructureLayer& layer : all) {
-      frames.push_back(at::cat({layer.frames.quaternion, layer.frames.translation}, -1));
-      angles.push_back(layer.raw_angles);
-    }
-    states[kStructure] = all.back().s;
-    states[kFrames] = at::stack(frames, 1), states[kAngles] = at::stack(angles, 1);
+    const StackedLayers layers =
+        stacked(module->forward(states[kUnfolded], states[kPair], step.batch->at("seq_mask"), step));
+    states[kStructure] = layers.structure;
+    states[kFrames] = layers.frames;
+    states[kAngles] = layers.angles;
   };
   model.blocks.push_back({{kPair, kAlignment}, {kUnfolded, kStructure, kFrames, kAngles}, run});
 }

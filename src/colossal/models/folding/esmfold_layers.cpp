@@ -208,16 +208,11 @@ StructureEnd::StructureEnd(const ModelShape& s, const std::string& name, nn::Lay
       module_(name + ".structure", s.own.as<EsmfoldSizes>().structure_sizes(), make) {}
 
 void StructureEnd::forward(States& states, const nn::ForwardContext& step) const {
-  const std::vector<StructureLayer> layers = module_.forward(
-      single_->forward(states[kSingle]), pair_->forward(states[kPair]), step.batch->at("seq_mask"), step);
-  std::vector<at::Tensor> frames, angles;
-  for (const StructureLayer& layer : layers) {
-    frames.push_back(at::cat({layer.frames.quaternion, layer.frames.translation}, -1));
-    angles.push_back(layer.raw_angles);
-  }
-  states[kStructure] = layers.back().s;
-  states[kFrames] = at::stack(frames, 1);
-  states[kAngles] = at::stack(angles, 1);
+  const StackedLayers layers = stacked(module_.forward(single_->forward(states[kSingle]), pair_->forward(states[kPair]),
+                                                       step.batch->at("seq_mask"), step));
+  states[kStructure] = layers.structure;
+  states[kFrames] = layers.frames;
+  states[kAngles] = layers.angles;
 }
 
 }  // namespace colossal::models::esmfold

@@ -31,6 +31,15 @@ std::unique_ptr<nn::Dense> zero_layer(const std::string& name, int64_t in, int64
 
 }  // namespace
 
+StackedLayers stacked(const std::vector<StructureLayer>& layers) {
+  std::vector<at::Tensor> frames, angles;
+  for (const StructureLayer& layer : layers) {
+    frames.push_back(at::cat({layer.frames.quaternion, layer.frames.translation}, -1));
+    angles.push_back(layer.raw_angles);
+  }
+  return {layers.back().s, at::stack(frames, 1), at::stack(angles, 1)};
+}
+
 at::Tensor unit_angles(const at::Tensor& raw) {
   const at::Tensor square = ops::squared_norm(raw);
   return raw / square.masked_fill(square < kTinyAngle, kTinyAngle).sqrt().unsqueeze(-1);

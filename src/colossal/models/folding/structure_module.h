@@ -73,6 +73,7 @@ class StructureModule {
   const StructureSizes& sizes() const { return sizes_; }
 
  private:
+  at::Tensor dropped(const at::Tensor& s, size_t place, const nn::ForwardContext& step) const;
   at::Tensor updated(const at::Tensor& s, const PairValues& pairs, const ops::Rigid& frames, const at::Tensor& mask,
                      size_t layer, const nn::ForwardContext& step) const;
 
@@ -82,9 +83,16 @@ class StructureModule {
   PointAttention points_;
   std::vector<std::unique_ptr<nn::Dense>> transitions_;  // three of each transition
   AngleNetwork angles_;
-  at::Tensor dropped(const at::Tensor& s, size_t place, const nn::ForwardContext& step) const;
   std::vector<nn::SharedDropout> dropouts_;  // two of each layer: masks differ between layers
 };
+
+/// The results of all layers, as states of a model (FoldingHeads).
+struct StackedLayers {
+  at::Tensor structure;  ///< s of the last layer [B, N, single]
+  at::Tensor frames;     ///< [B, L, N, 7]: unit quaternion and place in Angstrom
+  at::Tensor angles;     ///< [B, L, N, 7, 2] as computed
+};
+StackedLayers stacked(const std::vector<StructureLayer>& layers);
 
 /// Returns angles [..., 2] of length 1.
 at::Tensor unit_angles(const at::Tensor& raw);
