@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/base/article.h"
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
@@ -101,13 +102,14 @@ FoldModel find_model(const FoldRequest& r, const std::string& from, const std::v
   const fold::AlignmentRows rows = rows_of(r, keys.rows);
   model.passes = keys.passes.value_or(sizes.passes);
   require(sizes.reads_alignments || r.msa.empty(), "fold", "--msa must be for a model that reads alignments: got ",
-          from, ", which holds an ", shape.architecture->name, " and reads sequences alone; leave --msa out");
+          from, ", which holds ", with_article(shape.architecture->name),
+          " and reads sequences alone; leave --msa out");
   require(sizes.reads_alignments || !(r.clusters || r.extra || r.masked), "fold",
-          "--clusters, --extra and --masked must be for a model that reads alignments: got ", from, ", which holds an ",
-          shape.architecture->name, "; leave them out");
+          "--clusters, --extra and --masked must be for a model that reads alignments: got ", from, ", which holds ",
+          with_article(shape.architecture->name), "; leave them out");
   require(sizes.templates > 0 || r.templates.empty(), "fold",
-          "--templates must be for a model that reads templates: got ", from, ", which holds an ",
-          shape.architecture->name, " and reads none; leave --templates out");
+          "--templates must be for a model that reads templates: got ", from, ", which holds ",
+          with_article(shape.architecture->name), " and reads none; leave --templates out");
   for (const FoldRecord& record : records) {
     fold::check_sequence(record.sequence, shape, record.place);
     if (has_ending(r.input, ".safetensors")) {
